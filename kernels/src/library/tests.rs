@@ -309,6 +309,26 @@ fn products_that_read_their_right_operand_in_place_agree_with_those_of_panels() 
     assert!(n_large > 20, "{n_large} products have several tiles, panels and blocks");
 }
 
+/// More row panels than pay for a copy of a column panel on vectors of any length, in tasks of their own, over several
+/// blocks of steps; more rows than read a far operand in place; rows of B that begin in the middle of a cache line.
+#[test]
+fn products_of_many_rows_agree_with_their_references() {
+    let mut random = Random(0x70a11);
+    for [m, n, k, gap] in
+        [[200, 130, 700, 0], [260, 96, 530, 4], [104, 300, 520, 4], [210, 530, 300, 16], [75, 70, 900, 1]]
+    {
+        for (dtype, is_turned) in [DType::F32, DType::F64].into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)])
+        {
+            let mut op = MatMul::contiguous(dtype, &[], [m, n, k]);
+            op.b.row_stride = n + gap;
+            if is_turned {
+                op.a = MatrixLayout::contiguous(&[], k, m + gap).transposed();
+            }
+            check(&op, k, &mut random);
+        }
+    }
+}
+
 /// Row panels that all tasks share, where the last two have equal heights on some levels, packed by several tasks.
 #[test]
 fn products_whose_tasks_share_row_panels_agree_with_their_references() {

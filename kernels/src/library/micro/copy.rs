@@ -24,7 +24,7 @@ pub(super) struct Staging<T> {
 pub(super) struct Copying<S: Simd, const W: usize> {
     from: *const S::Elem,
     from_row: usize,
-    /// Null if the panel is to be asked for where it lies, one line for each step.
+    /// Null if the panel is to be asked for where it lies.
     to: *mut S::Elem,
     /// Steps that are not copied yet, and those to copy in a chunk of the product's.
     pub(super) left: usize,
@@ -44,11 +44,12 @@ impl<S: Simd, const W: usize> Copying<S, W> {
     /// The instruction set of `S`; the steps are readable, and the panel has room for them.
     #[inline(always)]
     pub(super) unsafe fn advance(&mut self, steps: usize) {
-        /// Steps by which lines are asked for before their use: few, for a set of a first-level cache has room for few,
-        /// except where rows are a page apart or more, in operands that come from memory.
+        /// Steps by which lines are asked for before their use. Short vectors ask for few, since a set of a first-level
+        /// cache has room for few, except where rows are a page apart or more, in operands that come from memory. Long
+        /// ones are through with two steps long before a line comes from where another core wrote it.
         const AHEAD: [usize; 2] = [2, 8];
         const PAGE: usize = 4096;
-        let is_far = self.from_row >= PAGE / size_of::<S::Elem>();
+        let is_far = !is_short::<S>() || self.from_row >= PAGE / size_of::<S::Elem>();
         let ahead = self.from_row.wrapping_mul(AHEAD[usize::from(is_far)]);
         let steps = steps.min(self.left);
         self.left -= steps;
@@ -56,11 +57,18 @@ impl<S: Simd, const W: usize> Copying<S, W> {
             // SAFETY: handed on.
             unsafe {
                 if self.to.is_null() {
-                    S::prefetch(self.from);
+                    // Two panels of long vectors are more than the nearest cache holds.
+                    if is_short::<S>() {
+                        S::prefetch(self.from);
+                    } else {
+                        (0..W).for_each(|v| S::prefetch_next(self.from.wrapping_add(v * S::LANES)));
+                    }
                     self.from = self.from.wrapping_add(self.from_row);
                     continue;
                 }
-                S::prefetch(self.from.wrapping_add(ahead));
+                for v in 0..W {
+                    S::prefetch(self.from.wrapping_add(ahead + v * S::LANES));
+                }
                 S::prefetch(self.from.wrapping_add(ahead + W * S::LANES - 1));
                 for v in 0..W {
                     S::store(self.to.add(v * S::LANES), S::load(self.from.add(v * S::LANES)));
@@ -95,12 +103,13 @@ impl<S: Simd, const W: usize> ColumnPanel<S, W> {
         depth: usize,
         has_next: bool,
         [n_panels, n_chunks]: [usize; 2],
+        is_quick: bool,
         staging: Option<&Staging<S::Elem>>,
     ) -> ColumnPanel<S, W> {
         let copying = |from, to, [left, share]: [usize; 2]| Some(Copying { from, from_row: row, to, left, share });
         let Some(staging) = staging else {
             // Packed panels lie farther away than steps ahead of their use could ask for.
-            let is_asked_for = is_short::<S>() && has_next && row == W * S::LANES;
+            let is_asked_for = is_quick && has_next && row == W * S::LANES;
             let share = [depth, depth.div_ceil(n_chunks)];
             let later = if is_asked_for { copying(following, std::ptr::null_mut(), share) } else { None };
             return ColumnPanel { data, row, following, first: None, later };

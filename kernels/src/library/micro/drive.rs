@@ -1,13 +1,14 @@
 //! Splits a product into tasks and packs what each needs.
 //!
-//! Tasks are cut by shape alone. Three ways, by shape: a small product runs at once on its operands; a result that is
+//! Tasks are cut by shape and the number of threads. Three ways, by shape: a small product runs at once on its operands; a result that is
 //! small beside its depth is cut along k, into partial results that are summed in order; everything else is cut into
 //! tiles of C. Tiles share column panels where several of them want the same, and row panels where each packs few columns
 //! of its own; a B that the second-level cache holds is not packed at all (ADR 42). Tasks copy row panels while they
-//! multiply, and on short vectors column panels as well (ADR 63, 69).
+//! multiply, and column panels as well if the nearest cache holds a panel of each (ADR 63, 69, 70).
 
 use std::ops::Range;
 
+use retape_runtime::n_threads;
 use smallvec::SmallVec;
 
 use super::copy::Staging;
@@ -122,6 +123,10 @@ pub(crate) fn split_depth(m: usize, n: usize, k: usize) -> usize {
     k.div_ceil(PARTS).next_multiple_of(depth).max(2 * depth)
 }
 
+/// Row panels of a task that read B too few times to pay for a copy of it: on vectors of a cache line, which read it in
+/// place at little cost, and on shorter ones.
+const FEW_READERS: [usize; 2] = [3, 1];
+
 /// Row panels that read B too few times to pay for packing it.
 const FEW_PANELS: usize = 4;
 
@@ -141,7 +146,9 @@ fn reads_in_place<T>(kernels: &Kernels<T>, m: usize, row: usize, k: usize) -> bo
     /// Bytes of rows a page apart. Panels are copied from them by several tasks more slowly than packed once.
     const FAR: usize = 1 << 20;
     let bytes = row.saturating_mul(block_depth(k)).saturating_mul(size_of::<T>());
-    if kernels.copies() { m <= ROWS || bytes < FAR } else { m <= FEW_PANELS * kernels.heights[0] || bytes <= NEAR }
+    let is_near = if kernels.is_short() { bytes < FAR } else { bytes <= NEAR };
+    let few_rows = if kernels.is_quick { ROWS } else { FEW_PANELS * kernels.heights[0] };
+    m <= few_rows || is_near
 }
 
 /// Sums of the elements from `at` on of partial results of `size` elements, in order.
@@ -277,7 +284,7 @@ impl Engine {
         let kernels = T::kernels(self.level);
         let width = kernels.width;
         // Packing pays where panels would come from far away more than once.
-        let is_staged = kernels.copies();
+        let is_staged = kernels.is_quick;
         let direct = x.b.direct().filter(|&(_, row)| self.unpacked && reads_in_place(&kernels, x.m, row, x.k));
         if let Some((data, row)) = direct {
             let (source, whole) = (ColumnSource::Operand, x.n / width * width);
@@ -379,12 +386,13 @@ impl Engine {
     /// Computes the tiles of one strip of columns.
     fn tiles<T: Real>(&self, kernels: &Kernels<T>, x: &Product<'_, T>, columns: &Columns<T>, done: Done<'_>) {
         let extents = [x.m, columns.cols.len(), x.k];
-        let grid = Grid::new(kernels, extents, columns.source, self.divides);
+        let threads = if self.divides { n_threads().max(2) } else { 1 };
+        let grid = Grid::new(kernels, extents, columns.source, threads);
         // Where many tasks have the same rows and few columns, they share the panels.
         let n_shared = x.m.next_multiple_of(kernels.heights[0]).saturating_mul(x.k.next_multiple_of(CHUNK));
         let shares = columns.source == ColumnSource::Tasks && grid.across > 2 && n_shared <= STRIP[0];
-        // Rows of A whose steps are neighbours are copied while they multiply; where rows are, long vectors gain nothing.
-        let copies = self.unpacked && !shares && (kernels.copies() || x.a.layout() == Layout::Chunked);
+        // Rows of A whose steps are neighbours are copied while they multiply; where rows are, long vectors lose by it.
+        let copies = self.unpacked && !shares && (kernels.is_short() || x.a.layout() == Layout::Chunked);
         let run = |packed: Option<&[T]>| {
             (self.parallel_for)(grid.down * grid.across, &|task| {
                 let rows = grid.rows(x.m, task / grid.across);
@@ -536,7 +544,8 @@ impl<T: Real> ProductTask<'_, T> {
         let has_sums = x.k > 2 * depth && c_row > cols.len();
         let sums_row = cols.len().next_multiple_of(width) + CHUNK;
         let n_sums = if has_sums { rows.len() * sums_row } else { 0 };
-        let is_staged = columns.is_staged && rows.len() > kernels.heights[0] && whole > cols.start;
+        let few_panels = FEW_READERS[usize::from(kernels.is_short())];
+        let is_staged = columns.is_staged && rows.len() > few_panels * kernels.heights[0] && whole > cols.start;
         let n_staged = if is_staged { 2 * width * depth } else { 0 };
         with_scratch::<T, _>(n_packed + n_staged + width * depth + n_sums, |scratch| {
             let (a, scratch) = scratch.split_at_mut(n_packed);
@@ -577,6 +586,7 @@ impl<T: Real> ProductTask<'_, T> {
                     fresh: start == 0,
                     before,
                     before_row,
+                    is_quick: kernels.is_quick,
                     staging: if is_staged { &raw mut staging } else { std::ptr::null_mut() },
                 };
                 // SAFETY: the level is present; panels and C cover the tile.
@@ -634,6 +644,7 @@ unsafe fn alone<T: Real>(kernels: &Kernels<T>, x: &Product<'_, T>, steps: Range<
                 fresh: start == steps.start,
                 before: c,
                 before_row: c_row,
+                is_quick: kernels.is_quick,
                 staging: std::ptr::null_mut(),
             };
             // SAFETY: the level is present; panels and C cover the product.

@@ -65,12 +65,15 @@ pub(crate) trait Real: Plain + Add<Output = Self> {
     fn kernels(level: Level) -> Kernels<Self>;
 }
 
-/// An instruction set for which kernels exist.
+/// An instruction set for which kernels exist, and how products use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// x86-64 with AVX-512F, also on shorter vectors (AVX-512VL).
+    /// x86-64 with AVX-512F, also on shorter vectors (AVX-512VL), and a nearest cache that holds a panel of each operand.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// The same instructions with a smaller nearest cache.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Small,
     /// x86-64 with AVX2 and FMA.
     #[cfg(target_arch = "x86_64")]
     Avx2,
@@ -82,11 +85,17 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    /// The levels this machine has, fastest first.
+    /// The levels that run on this machine, its own first.
     pub(crate) fn available() -> impl Iterator<Item = Level> {
+        #[cfg(target_arch = "x86_64")]
+        let has_512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl");
+        #[cfg(target_arch = "x86_64")]
+        let [first, second] = levels_of_512(near_cache());
         [
             #[cfg(target_arch = "x86_64")]
-            (Level::Avx512, is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl")),
+            (first, has_512),
+            #[cfg(target_arch = "x86_64")]
+            (second, has_512),
             #[cfg(target_arch = "x86_64")]
             (Level::Avx2, is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")),
             #[cfg(target_arch = "aarch64")]
@@ -101,7 +110,7 @@ impl Level {
     pub(crate) fn name(self) -> &'static str {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => "AVX-512",
+            Level::Avx512 | Level::Avx512Small => "AVX-512",
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => "AVX2 and FMA",
             #[cfg(target_arch = "aarch64")]
@@ -114,6 +123,46 @@ impl Level {
     pub(crate) fn best() -> Level {
         Level::available().next().unwrap_or(Level::Portable)
     }
+}
+
+/// The two ways of AVX-512, first the one for a nearest cache of so many bytes: all steps of a column panel take 32 KiB,
+/// those of a row panel 12 in single precision.
+#[cfg(target_arch = "x86_64")]
+fn levels_of_512(near_cache: Option<usize>) -> [Level; 2] {
+    const ROOMY: usize = 48 << 10;
+    if near_cache.is_some_and(|bytes| bytes >= ROOMY) {
+        [Level::Avx512, Level::Avx512Small]
+    } else {
+        [Level::Avx512Small, Level::Avx512]
+    }
+}
+
+/// Bytes of a core's first-level data cache, as the processor tells them.
+#[cfg(target_arch = "x86_64")]
+fn near_cache() -> Option<usize> {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    use std::sync::OnceLock;
+
+    /// Leaves with a subleaf for each cache, of Intel's processors and of AMD's, and the most of them.
+    const LEAVES: [u32; 2] = [4, 0x8000_001d];
+    const MOST: u32 = 16;
+    static BYTES: OnceLock<Option<usize>> = OnceLock::new();
+    let find = || {
+        let present = LEAVES.into_iter().filter(|leaf| __cpuid(leaf & 0x8000_0000).eax >= *leaf);
+        let mut caches = present.flat_map(|leaf| (0..MOST).map(move |index| __cpuid_count(leaf, index)));
+        caches.find_map(|found| data_cache([found.eax, found.ebx, found.ecx]))
+    };
+    *BYTES.get_or_init(find)
+}
+
+/// The bytes of a cache by what the processor tells of it in `eax`, `ebx` and `ecx`, if it is a first-level data cache
+/// (Intel's manual, volume 2, `CPUID` leaf 4).
+#[cfg(target_arch = "x86_64")]
+fn data_cache([kind, shape, sets]: [u32; 3]) -> Option<usize> {
+    const DATA: u32 = 1;
+    let (is_data, is_first) = (kind & 0x1f == DATA, kind >> 5 & 7 == 1);
+    let part = |low: u32, bits: u32| (shape >> low & ((1 << bits) - 1)) as usize + 1;
+    (is_data && is_first).then(|| part(22, 10) * part(12, 10) * part(0, 12) * (sets as usize + 1))
 }
 
 /// How a row panel is laid out.
@@ -153,6 +202,9 @@ pub(crate) struct Kernels<T> {
     /// Elements of a vector, and of the shortest one.
     lanes: usize,
     least_lanes: usize,
+    /// Whether tasks copy panels of B, whose tiles then find them in the nearest cache: that of other levels is too small
+    /// for it.
+    is_quick: bool,
 }
 
 impl<T> Kernels<T> {
@@ -162,9 +214,8 @@ impl<T> Kernels<T> {
         is_vector || cols.is_multiple_of(self.width)
     }
 
-    /// Whether tasks copy panels of both operands while they multiply. Tiles of vectors of whole cache lines multiply so
-    /// much for each line that they can read the right operand in place, and wait for the next cache.
-    fn copies(&self) -> bool {
+    /// Whether vectors are shorter than a cache line.
+    fn is_short(&self) -> bool {
         self.lanes * size_of::<T>() < LINE
     }
 
@@ -285,6 +336,7 @@ macro_rules! kernels {
             chains,
             lanes,
             least_lanes,
+            is_quick: true,
         }
     }};
 }
@@ -305,6 +357,7 @@ fn portable<T: Real>() -> Kernels<T> {
         chains: peak::chains::<simd::Portable<T>>,
         lanes: <simd::Portable<T> as simd::Simd>::LANES,
         least_lanes: simd::least_lanes::<simd::Portable<T>>(),
+        is_quick: true,
     }
 }
 
@@ -332,9 +385,10 @@ impl Real for f32 {
     fn kernels(level: Level) -> Kernels<f32> {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => {
-                kernels!(simd::Avx512F32, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 12 8 6 4, or 16 8 6 4)
-            }
+            Level::Avx512 | Level::Avx512Small => Kernels {
+                is_quick: level == Level::Avx512,
+                ..kernels!(simd::Avx512F32, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 12 8 6 4, or 16 8 6 4)
+            },
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => kernels!(simd::Avx2F32, "avx2,fma", 6 4 2, 2, lines 6 5 4 3, or 12 8 6 4),
             #[cfg(target_arch = "aarch64")]
@@ -355,14 +409,35 @@ impl Real for f64 {
     fn kernels(level: Level) -> Kernels<f64> {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => {
-                kernels!(simd::Avx512F64, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 12 8 6 4, or 16 8 6 4)
-            }
+            Level::Avx512 | Level::Avx512Small => Kernels {
+                is_quick: level == Level::Avx512,
+                ..kernels!(simd::Avx512F64, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 12 8 6 4, or 16 8 6 4)
+            },
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => kernels!(simd::Avx2F64, "avx2,fma", 6 4 2, 2, lines 6 5 4 3, or 12 8 6 4),
             #[cfg(target_arch = "aarch64")]
             Level::Neon => kernels!(simd::NeonF64, "neon", 8 4 2, 3, lines 8 6 4 2, or 8 6 4 2),
             Level::Portable => portable(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_way_is_chosen_by_the_nearest_cache() {
+        use super::{Level, data_cache, levels_of_512, near_cache};
+
+        // 12 ways of 64 lines of 64 bytes; a cache of instructions; a second-level cache; 8 ways.
+        let bytes = |kind: u32, ways: u32, sets: u32| data_cache([kind, (ways - 1) << 22 | 63, sets - 1]);
+        assert_eq!(bytes(0x21, 12, 64), Some(48 << 10));
+        assert_eq!(bytes(0x22, 8, 64), None);
+        assert_eq!(bytes(0x43, 16, 2048), None);
+        assert_eq!(bytes(0x21, 8, 64), Some(32 << 10));
+        assert_eq!(levels_of_512(Some(48 << 10)), [Level::Avx512, Level::Avx512Small]);
+        assert_eq!(levels_of_512(Some(32 << 10)), [Level::Avx512Small, Level::Avx512]);
+        assert_eq!(levels_of_512(None), [Level::Avx512Small, Level::Avx512]);
+        assert!(near_cache().is_none_or(|bytes| (8 << 10..1 << 20).contains(&bytes)), "{:?}", near_cache());
     }
 }

@@ -35,6 +35,8 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn add(x: Self::Vector, y: Self::Vector) -> Self::Vector;
     /// Asks for the cache line at `x`, which may be any address.
     unsafe fn prefetch(x: *const Self::Elem);
+    /// Asks for the cache line at `x`, which may be any address, in the second-level cache.
+    unsafe fn prefetch_next(x: *const Self::Elem);
     /// Four rows of four elements, at a distance of `step`, as four columns.
     #[inline(always)]
     unsafe fn columns(x: *const Self::Elem, step: usize) -> [[Self::Elem; 4]; 4] {
@@ -54,7 +56,8 @@ pub(crate) const fn least_lanes<S: Simd>() -> usize {
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! simd {
     ($name:ident, $elem:ty, $vector:ty, $lanes:expr, half $half:ty, zero $zero:expr, splat $splat:expr, load $load:expr,
-     store $store:expr, mul_add $mul_add:expr, add $add:expr, prefetch $prefetch:expr $(, columns $columns:ident)?) => {
+     store $store:expr, mul_add $mul_add:expr, add $add:expr, prefetch $prefetch:expr,
+     next $next:expr $(, columns $columns:ident)?) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name;
 
@@ -100,6 +103,11 @@ macro_rules! simd {
                 // SAFETY: see the impl.
                 unsafe { $prefetch(x.cast()) }
             }
+            #[inline(always)]
+            unsafe fn prefetch_next(x: *const $elem) {
+                // SAFETY: see the impl.
+                unsafe { $next(x.cast()) }
+            }
             $(
                 #[inline(always)]
                 unsafe fn columns(x: *const $elem, step: usize) -> [[$elem; 4]; 4] {
@@ -118,19 +126,25 @@ mod x86 {
     use super::Simd;
 
     simd!(Avx512F32, f32, __m512, 16, half Avx2F32, zero _mm512_setzero_ps(), splat _mm512_set1_ps, load _mm512_loadu_ps,
-        store _mm512_storeu_ps, mul_add _mm512_fmadd_ps, add _mm512_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>);
+        store _mm512_storeu_ps, mul_add _mm512_fmadd_ps, add _mm512_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>,
+        next _mm_prefetch::<_MM_HINT_T1>);
     simd!(Avx512F64, f64, __m512d, 8, half Avx2F64, zero _mm512_setzero_pd(), splat _mm512_set1_pd, load _mm512_loadu_pd,
-        store _mm512_storeu_pd, mul_add _mm512_fmadd_pd, add _mm512_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>);
+        store _mm512_storeu_pd, mul_add _mm512_fmadd_pd, add _mm512_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
+        next _mm_prefetch::<_MM_HINT_T1>);
     simd!(Avx2F32, f32, __m256, 8, half SseF32, zero _mm256_setzero_ps(), splat _mm256_set1_ps, load _mm256_loadu_ps,
-        store _mm256_storeu_ps, mul_add _mm256_fmadd_ps, add _mm256_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>);
+        store _mm256_storeu_ps, mul_add _mm256_fmadd_ps, add _mm256_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>,
+        next _mm_prefetch::<_MM_HINT_T1>);
     simd!(Avx2F64, f64, __m256d, 4, half SseF64, zero _mm256_setzero_pd(), splat _mm256_set1_pd, load _mm256_loadu_pd,
-        store _mm256_storeu_pd, mul_add _mm256_fmadd_pd, add _mm256_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>);
+        store _mm256_storeu_pd, mul_add _mm256_fmadd_pd, add _mm256_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
+        next _mm_prefetch::<_MM_HINT_T1>);
     // Halves of the above, with the instructions for fused steps that come with AVX2.
     simd!(SseF32, f32, __m128, 4, half SseF32, zero _mm_setzero_ps(), splat _mm_set1_ps, load _mm_loadu_ps,
         store _mm_storeu_ps, mul_add _mm_fmadd_ps, add _mm_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>,
+        next _mm_prefetch::<_MM_HINT_T1>,
         columns columns_f32);
     simd!(SseF64, f64, __m128d, 2, half SseF64, zero _mm_setzero_pd(), splat _mm_set1_pd, load _mm_loadu_pd,
-        store _mm_storeu_pd, mul_add _mm_fmadd_pd, add _mm_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>);
+        store _mm_storeu_pd, mul_add _mm_fmadd_pd, add _mm_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
+        next _mm_prefetch::<_MM_HINT_T1>);
 
     /// [`Simd::columns`] by exchanges of halves, which no compiler finds in moves of single elements.
     ///
@@ -158,9 +172,9 @@ mod arm {
 
     // The instruction adds to its first operand.
     simd!(NeonF32, f32, float32x4_t, 4, half NeonF32, zero vdupq_n_f32(0.0), splat vdupq_n_f32, load vld1q_f32,
-        store vst1q_f32, mul_add (|x, y, z| vfmaq_f32(z, x, y)), add vaddq_f32, prefetch (|_: *const u8| ()));
+        store vst1q_f32, mul_add (|x, y, z| vfmaq_f32(z, x, y)), add vaddq_f32, prefetch (|_: *const u8| ()), next (|_: *const u8| ()));
     simd!(NeonF64, f64, float64x2_t, 2, half NeonF64, zero vdupq_n_f64(0.0), splat vdupq_n_f64, load vld1q_f64,
-        store vst1q_f64, mul_add (|x, y, z| vfmaq_f64(z, x, y)), add vaddq_f64, prefetch (|_: *const u8| ()));
+        store vst1q_f64, mul_add (|x, y, z| vfmaq_f64(z, x, y)), add vaddq_f64, prefetch (|_: *const u8| ()), next (|_: *const u8| ()));
 }
 #[cfg(target_arch = "aarch64")]
 pub(crate) use arm::{NeonF32, NeonF64};
@@ -205,4 +219,6 @@ impl<T: Real> Simd for Portable<T> {
     }
     #[inline(always)]
     unsafe fn prefetch(_: *const T) {}
+    #[inline(always)]
+    unsafe fn prefetch_next(_: *const T) {}
 }

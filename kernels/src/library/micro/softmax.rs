@@ -103,7 +103,7 @@ macro_rules! levels {
             fn softmax_kernels(level: Level) -> SoftmaxKernels<$float> {
                 match level {
                     #[cfg(target_arch = "x86_64")]
-                    Level::Avx512 => softmax_kernels!($float, "avx512f,avx2,fma"),
+                    Level::Avx512 | Level::Avx512Small => softmax_kernels!($float, "avx512f,avx2,fma"),
                     #[cfg(target_arch = "x86_64")]
                     Level::Avx2 => softmax_kernels!($float, "avx2,fma"),
                     #[cfg(target_arch = "aarch64")]

@@ -43,6 +43,8 @@ pub(super) struct Block<T> {
     pub(super) before: *const T,
     /// Distance of two rows of it.
     pub(super) before_row: usize,
+    /// Whether tiles find panels that were read before, or copied, in the nearest cache.
+    pub(super) is_quick: bool,
     /// Where column panels are copied before their use, or null; C has whole panels then.
     pub(super) staging: *mut Staging<T>,
 }
@@ -102,7 +104,8 @@ unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, con
         let cols = (x.cols - j).min(width);
         let has_next = j + width < x.cols;
         let data = [panel, panel + 1].map(|panel| x.b.wrapping_add(panel * x.b_panel));
-        let mut column = ColumnPanel::new(data, x.b_row, x.depth, has_next, [n_panels, n_chunks], staging.as_deref());
+        let mut column =
+            ColumnPanel::new(data, x.b_row, x.depth, has_next, [n_panels, n_chunks], x.is_quick, staging.as_deref());
         copying = column.first.take().unwrap_or(copying);
         for index in 0..n_panels {
             let [i, end] = row_panel([M0, M1, M2], NV, x.rows, index);
@@ -118,7 +121,7 @@ unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, con
                 let rows_apart = if STEP == 1 { 1 } else { x.a_from_row };
                 let from = if j == 0 && !x.a_from.is_null() { x.a_from.add(i * rows_apart) } else { std::ptr::null() };
                 let a = [a, from];
-                let is_near = staging.is_some() || j + index > 0;
+                let is_near = x.is_quick && (staging.is_some() || j + index > 0);
                 let b = ([column.data, next], column.row, is_near);
                 let c = x.c.add(i * x.c_row + j);
                 let before = x.before.wrapping_add(i * x.before_row + j);
@@ -153,7 +156,7 @@ const UNROLL: usize = 4;
 
 /// One tile of C, held in registers over the whole depth. With each chunk of steps, a part of a later panel of B is copied.
 /// Panels that are not near are asked for a chunk of steps before their use, of B at the end the panel that is wanted
-/// next; and so are all panels of long vectors.
+/// next.
 #[inline(always)]
 unsafe fn tile<S: Simd, const M: usize, const NV: usize, const W: usize, const STEP: usize>(
     x: &Block<S::Elem>,
@@ -190,7 +193,7 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const W: usize, const S
                 a_from = a_from.wrapping_add(if STEP == 1 { CHUNK * x.a_from_row } else { CHUNK });
             }
             let a_step = if STEP == 1 { M } else { 1 };
-            if is_short::<S>() && is_near && b_row == W * S::LANES {
+            if is_near && b_row == W * S::LANES {
                 for line in 0..M {
                     S::prefetch(a.wrapping_add((M + line) * CHUNK));
                 }

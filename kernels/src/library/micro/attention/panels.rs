@@ -78,6 +78,8 @@ impl<'a, T: SoftmaxReal> RowPanels<'a, T> {
                     fresh: c.fresh && now.start == 0,
                     before: c.data.wrapping_add(row * c.row),
                     before_row: c.row,
+                    // Each row panel passes over all keys, more of them than the nearest cache holds beside long vectors.
+                    is_quick: kernels.is_short(),
                     staging: std::ptr::null_mut(),
                 };
                 // SAFETY: the contract of this function.
