@@ -21,6 +21,8 @@ pub(super) struct Block<T> {
     pub(super) depth: usize,
     /// Row panels, each padded to a multiple of [`CHUNK`] in depth.
     pub(super) a: *const T,
+    /// Distance of two row panels.
+    pub(super) a_panel: usize,
     /// How the row panels are laid out.
     pub(super) layout: Layout,
     /// The first row and step of A, from which row panels are copied just before their first use, or null.
@@ -94,7 +96,7 @@ pub(super) const fn row_panel([m0, m1, m2]: [usize; 3], nv: usize, rows: usize, 
 unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, const NV: usize, const STEP: usize>(
     x: &Block<S::Elem>,
 ) {
-    let (pitch, width) = (M0 * x.depth.next_multiple_of(CHUNK), NV * S::LANES);
+    let width = NV * S::LANES;
     let n_panels = x.rows.div_ceil(M0);
     let n_chunks = n_panels * x.depth.div_ceil(CHUNK);
     // SAFETY: null, or memory that this task alone uses.
@@ -117,7 +119,7 @@ unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, con
             let next = if end < x.rows { column.data } else { column.following };
             // SAFETY: the panels and the part of C lie inside the block; what is copied has room.
             unsafe {
-                let a = x.a.add(index * pitch);
+                let a = x.a.add(index * x.a_panel);
                 let rows_apart = if STEP == 1 { 1 } else { x.a_from_row };
                 let from = if j == 0 && !x.a_from.is_null() { x.a_from.add(i * rows_apart) } else { std::ptr::null() };
                 let a = [a, from];

@@ -32,7 +32,7 @@ impl<'a, T: SoftmaxReal> RowPanels<'a, T> {
         let (mut rest, layout) = (&mut *data, source.layout());
         for now in blocks(0..steps, block_depth(steps)) {
             let (panels, after) = rest.split_at_mut(RowPanels::block_len(kernels, rows, now.len()));
-            pack_row_panels(kernels, source, blocks(0..rows, kernels.heights[0]), &now, panels);
+            pack_row_panels(kernels, source, kernels.row_panels(rows), &now, panels);
             rest = after;
         }
         RowPanels { data, rows, steps, layout }
@@ -57,29 +57,31 @@ impl<'a, T: SoftmaxReal> RowPanels<'a, T> {
         c: &ProductTarget<T>,
     ) {
         let height = kernels.heights[0];
+        // Whole panels, and all of them rather than one of the last two, which may share their rows.
+        let rows = rows.next_multiple_of(height);
+        let rows = if rows + height < self.rows { rows } else { self.rows };
         let mut block_start = 0;
         for now in blocks(0..self.steps, block_depth(self.steps)) {
             let depth = now.len().min(steps.saturating_sub(now.start));
-            let pitch = height * now.len().next_multiple_of(CHUNK);
-            for row in (0..rows).step_by(height).filter(|_| depth > 0) {
+            if depth > 0 && rows > 0 {
                 let block = Block {
-                    rows: (self.rows - row).min(height),
+                    rows,
                     cols: b.cols,
                     depth,
-                    a: self.data[block_start + row / height * pitch..].as_ptr(),
+                    a: self.data[block_start..].as_ptr(),
+                    a_panel: height * now.len().next_multiple_of(CHUNK),
                     layout: self.layout,
                     a_from: std::ptr::null(),
                     a_from_row: 0,
                     b: b.data.wrapping_add(now.start * b.row),
                     b_panel: b.panel,
                     b_row: b.row,
-                    c: c.data.wrapping_add(row * c.row),
+                    c: c.data,
                     c_row: c.row,
                     fresh: c.fresh && now.start == 0,
-                    before: c.data.wrapping_add(row * c.row),
+                    before: c.data,
                     before_row: c.row,
-                    // Each row panel passes over all keys, more of them than the nearest cache holds beside long vectors.
-                    is_quick: kernels.is_short(),
+                    is_quick: kernels.is_quick,
                     staging: std::ptr::null_mut(),
                 };
                 // SAFETY: the contract of this function.
