@@ -66,7 +66,8 @@ impl<S: Simd, const W: usize> Copying<S, W> {
                     self.from = self.from.wrapping_add(self.from_row);
                     continue;
                 }
-                for v in 0..W {
+                // The lines in which the vectors begin, one or two of short ones, and the last one.
+                for v in 0..if is_short::<S>() { 1 } else { W } {
                     S::prefetch(self.from.wrapping_add(ahead + v * S::LANES));
                 }
                 S::prefetch(self.from.wrapping_add(ahead + W * S::LANES - 1));

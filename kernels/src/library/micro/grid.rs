@@ -1,4 +1,4 @@
-//! How a product is divided into tasks: by its shape alone.
+//! How a product is divided into tasks: by its shape and the number of threads.
 
 use std::ops::Range;
 
@@ -93,7 +93,7 @@ impl Grid {
         let work = m.saturating_mul(n).saturating_mul(k);
         let few = power_of_two(work.div_ceil(TASK).clamp(2, 4));
         let wanted = MANY.into_iter().filter(|least| work >= *least).fold(few, |tasks, _| 2 * tasks);
-        let shares = power_of_two((work / SHARE).clamp(2, TASKS).min(threads.max(2)));
+        let shares = (work / SHARE).clamp(2, TASKS).min(threads.max(2)).next_power_of_two();
         let wanted = if threads > 1 { wanted.max(shares) } else { 1 };
         let rows = (BYTES / (block_depth(k) * size_of::<T>())).min(MOST);
         let mut down = m.div_ceil(rows).next_multiple_of(if m > 4 * rows { 4 } else { 1 });

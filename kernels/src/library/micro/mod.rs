@@ -68,7 +68,7 @@ pub(crate) trait Real: Plain + Add<Output = Self> {
 /// An instruction set for which kernels exist, and how products use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// x86-64 with AVX-512F, also on shorter vectors (AVX-512VL), and a nearest cache that holds a panel of each operand.
+    /// x86-64 with AVX-512F, also on shorter vectors (AVX-512VL), and a nearest cache with room beside a column panel.
     #[cfg(target_arch = "x86_64")]
     Avx512,
     /// The same instructions with a smaller nearest cache.
@@ -90,7 +90,7 @@ impl Level {
         #[cfg(target_arch = "x86_64")]
         let has_512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl");
         #[cfg(target_arch = "x86_64")]
-        let [first, second] = levels_of_512(near_cache());
+        let [first, second] = levels_of_512(if has_512 { near_cache() } else { None });
         [
             #[cfg(target_arch = "x86_64")]
             (first, has_512),
@@ -156,13 +156,16 @@ fn near_cache() -> Option<usize> {
 }
 
 /// The bytes of a cache by what the processor tells of it in `eax`, `ebx` and `ecx`, if it is a first-level data cache
-/// (Intel's manual, volume 2, `CPUID` leaf 4).
+/// (Intel's manual, volume 2, `CPUID` leaf 4). One of two ways is what virtual machines tell of processors long gone, and
+/// no cache of a processor with AVX-512.
 #[cfg(target_arch = "x86_64")]
 fn data_cache([kind, shape, sets]: [u32; 3]) -> Option<usize> {
     const DATA: u32 = 1;
+    const FEW_WAYS: usize = 2;
     let (is_data, is_first) = (kind & 0x1f == DATA, kind >> 5 & 7 == 1);
     let part = |low: u32, bits: u32| (shape >> low & ((1 << bits) - 1)) as usize + 1;
-    (is_data && is_first).then(|| part(22, 10) * part(12, 10) * part(0, 12) * (sets as usize + 1))
+    let ways = part(22, 10);
+    (is_data && is_first && ways > FEW_WAYS).then(|| ways * part(12, 10) * part(0, 12) * (sets as usize + 1))
 }
 
 /// How a row panel is laid out.
@@ -202,8 +205,8 @@ pub(crate) struct Kernels<T> {
     /// Elements of a vector, and of the shortest one.
     lanes: usize,
     least_lanes: usize,
-    /// Whether tasks copy panels of B, whose tiles then find them in the nearest cache: that of other levels is too small
-    /// for it.
+    /// Whether tasks copy panels of B, whose tiles then find them in the nearest cache; it is too small for that at one
+    /// level.
     is_quick: bool,
 }
 
@@ -429,12 +432,13 @@ mod tests {
     fn a_way_is_chosen_by_the_nearest_cache() {
         use super::{Level, data_cache, levels_of_512, near_cache};
 
-        // 12 ways of 64 lines of 64 bytes; a cache of instructions; a second-level cache; 8 ways.
+        // 12 ways of 64 lines of 64 bytes; a cache of instructions; a second-level cache; 8 ways; 2 ways of a virtual machine.
         let bytes = |kind: u32, ways: u32, sets: u32| data_cache([kind, (ways - 1) << 22 | 63, sets - 1]);
         assert_eq!(bytes(0x21, 12, 64), Some(48 << 10));
         assert_eq!(bytes(0x22, 8, 64), None);
         assert_eq!(bytes(0x43, 16, 2048), None);
         assert_eq!(bytes(0x21, 8, 64), Some(32 << 10));
+        assert_eq!(bytes(0x21, 2, 512), None);
         assert_eq!(levels_of_512(Some(48 << 10)), [Level::Avx512, Level::Avx512Small]);
         assert_eq!(levels_of_512(Some(32 << 10)), [Level::Avx512Small, Level::Avx512]);
         assert_eq!(levels_of_512(None), [Level::Avx512Small, Level::Avx512]);

@@ -59,7 +59,7 @@ impl<'a, T: SoftmaxReal> RowPanels<'a, T> {
         let height = kernels.heights[0];
         // Whole panels, and all of them rather than one of the last two, which may share their rows.
         let rows = rows.next_multiple_of(height);
-        let rows = if rows + height < self.rows { rows } else { self.rows };
+        let rows = if rows == 0 || rows + height <= self.rows { rows } else { self.rows };
         let mut block_start = 0;
         for now in blocks(0..self.steps, block_depth(self.steps)) {
             let depth = now.len().min(steps.saturating_sub(now.start));
