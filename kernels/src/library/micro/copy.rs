@@ -66,9 +66,10 @@ impl<S: Simd, const W: usize> Copying<S, W> {
                     self.from = self.from.wrapping_add(self.from_row);
                     continue;
                 }
-                // The lines in which the vectors begin, one or two of short ones, and the last one.
-                for v in 0..if is_short::<S>() { 1 } else { W } {
-                    S::prefetch(self.from.wrapping_add(ahead + v * S::LANES));
+                S::prefetch(self.from.wrapping_add(ahead));
+                // Long vectors that begin inside a line are in three.
+                if !is_short::<S>() {
+                    (1..W).for_each(|v| S::prefetch(self.from.wrapping_add(ahead + v * S::LANES)));
                 }
                 S::prefetch(self.from.wrapping_add(ahead + W * S::LANES - 1));
                 for v in 0..W {

@@ -1,14 +1,13 @@
 //! Splits a product into tasks and packs what each needs.
 //!
-//! Tasks are cut by shape and the number of threads. Three ways, by shape: a small product runs at once on its operands; a result that is
+//! Tasks are cut by shape alone. Three ways, by shape: a small product runs at once on its operands; a result that is
 //! small beside its depth is cut along k, into partial results that are summed in order; everything else is cut into
 //! tiles of C. Tiles share column panels where several of them want the same, and row panels where each packs few columns
 //! of its own; a B that the second-level cache holds is not packed at all (ADR 42). Tasks copy row panels while they
-//! multiply, and column panels as well if the nearest cache holds a panel of each (ADR 63, 69, 70).
+//! multiply, and column panels as well if the nearest cache has room for them (ADR 63, 69, 70).
 
 use std::ops::Range;
 
-use retape_runtime::n_threads;
 use smallvec::SmallVec;
 
 use super::copy::Staging;
@@ -386,8 +385,7 @@ impl Engine {
     /// Computes the tiles of one strip of columns.
     fn tiles<T: Real>(&self, kernels: &Kernels<T>, x: &Product<'_, T>, columns: &Columns<T>, done: Done<'_>) {
         let extents = [x.m, columns.cols.len(), x.k];
-        let threads = if self.divides { n_threads().max(2) } else { 1 };
-        let grid = Grid::new(kernels, extents, columns.source, threads);
+        let grid = Grid::new(kernels, extents, columns.source, self.divides);
         // Where many tasks have the same rows and few columns, they share the panels.
         let n_shared = x.m.next_multiple_of(kernels.heights[0]).saturating_mul(x.k.next_multiple_of(CHUNK));
         let shares = columns.source == ColumnSource::Tasks && grid.across > 2 && n_shared <= STRIP[0];

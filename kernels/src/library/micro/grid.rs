@@ -1,4 +1,4 @@
-//! How a product is divided into tasks: by its shape and the number of threads.
+//! How a product is divided into tasks: by its shape alone.
 
 use std::ops::Range;
 
@@ -40,8 +40,8 @@ impl Grid {
     /// Panels of a task stay in the second-level cache, there are tasks enough for many threads, and they have equal
     /// shares, as far as their units allow.
     ///
-    /// Where nobody else works on the product, fewer tasks may do; `threads` is 1 then. No result depends on it.
-    pub(super) fn new<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], source: ColumnSource, threads: usize) -> Grid {
+    /// Where nobody else works on the product, fewer tasks may do.
+    pub(super) fn new<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], source: ColumnSource, divides: bool) -> Grid {
         const TASKS: usize = 16;
         /// Operations that outweigh the start of a task.
         const TASK: usize = 1 << 19;
@@ -59,7 +59,7 @@ impl Grid {
             return Grid::across(kernels, [m, n, k]);
         }
         if kernels.is_quick {
-            return Grid::of_copies(kernels, [m, n, k], threads);
+            return Grid::of_copies(kernels, [m, n, k], divides);
         }
         let work = m.saturating_mul(n).saturating_mul(k);
         let wanted = power_of_two((work / TASK).clamp(2, TASKS));
@@ -77,7 +77,7 @@ impl Grid {
 
     /// Tasks that copy what they multiply. The larger they are the less each copies for its share of the product, so they
     /// are few. Squares copy least; short vectors copy rows with more effort than columns, so their tasks are wider.
-    fn of_copies<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], threads: usize) -> Grid {
+    fn of_copies<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], divides: bool) -> Grid {
         /// Bytes of row panels that a second-level cache holds beside all else.
         const BYTES: usize = 256 << 10;
         /// Rows and columns of a task at most.
@@ -87,14 +87,10 @@ impl Grid {
         /// Operations of one of a few tasks, and those of products that are worth more.
         const TASK: usize = 1 << 20;
         const MANY: [usize; 2] = [1 << 27, 1 << 30];
-        /// Operations of a task at least, and the most tasks, where more threads share the product.
-        const SHARE: usize = 1 << 19;
-        const TASKS: usize = 16;
         let work = m.saturating_mul(n).saturating_mul(k);
         let few = power_of_two(work.div_ceil(TASK).clamp(2, 4));
         let wanted = MANY.into_iter().filter(|least| work >= *least).fold(few, |tasks, _| 2 * tasks);
-        let shares = (work / SHARE).clamp(2, TASKS).min(threads.max(2)).next_power_of_two();
-        let wanted = if threads > 1 { wanted.max(shares) } else { 1 };
+        let wanted = if divides { wanted } else { 1 };
         let rows = (BYTES / (block_depth(k) * size_of::<T>())).min(MOST);
         let mut down = m.div_ceil(rows).next_multiple_of(if m > 4 * rows { 4 } else { 1 });
         let mut across = n.div_ceil(MOST);
@@ -173,7 +169,7 @@ mod tests {
                     if source == ColumnSource::Tasks && m > ROWS {
                         continue;
                     }
-                    let grid = Grid::new(&kernels, [m, n, k], source, 1 + n % 20);
+                    let grid = Grid::new(&kernels, [m, n, k], source, n % 2 == 0);
                     let all = |ranges: Vec<Range<usize>>, extent: usize, unit: usize| {
                         let mut end = 0;
                         for range in ranges {
@@ -204,7 +200,7 @@ mod tests {
         for level in Level::available() {
             let kernels = <f32 as Real>::kernels(level);
             for m in [48, 64, 96, 100, 128, 256, 512, 1024, 2048] {
-                let grid = Grid::new(&kernels, [m, 512, 512], ColumnSource::Operand, 2);
+                let grid = Grid::new(&kernels, [m, 512, 512], ColumnSource::Operand, true);
                 let highest = (0..grid.down).map(|i| grid.rows(m, i).len()).max().unwrap_or(0);
                 let widest = (0..grid.across).map(|j| grid.cols(512, j).len()).max().unwrap_or(0);
                 assert!(
@@ -231,15 +227,12 @@ mod tests {
             {
                 let [m, n, _] = shape;
                 for source in [ColumnSource::Operand, ColumnSource::Panels] {
-                    let grid = Grid::new(&kernels, shape, source, 2);
+                    let grid = Grid::new(&kernels, shape, source, true);
                     assert_eq!(grid.down * grid.across, n_tasks, "{level:?} {shape:?}: {grid:?}");
                     assert!(m / grid.down <= n / grid.across, "{level:?} {shape:?}: {grid:?}");
-                    let alone = Grid::new(&kernels, shape, source, 1);
+                    let alone = Grid::new(&kernels, shape, source, false);
                     let most = m.div_ceil(256) * n.div_ceil(512);
                     assert_eq!(alone.down * alone.across, most, "{level:?} {shape:?}: {alone:?}");
-                    let shared = Grid::new(&kernels, shape, source, 64);
-                    let n_tasks = if m * n * shape[2] < 1 << 23 { n_tasks } else { 16 };
-                    assert!(shared.down * shared.across >= n_tasks, "{level:?} {shape:?}: {shared:?}");
                 }
             }
         }
@@ -252,7 +245,7 @@ mod tests {
             let kernels = <f32 as Real>::kernels(level);
             for (m, n) in [1, 5, 8, 16, 23, 47].into_iter().flat_map(|m| [64, 128, 255, 384, 500].map(|n| (m, n))) {
                 let shape = [m, n, (1 << 22) / (m * n)];
-                let grid = Grid::new(&kernels, shape, ColumnSource::Operand, 2);
+                let grid = Grid::new(&kernels, shape, ColumnSource::Operand, true);
                 let least = (n / (2 * kernels.width)).clamp(1, 4);
                 let n_tasks = grid.down * grid.across;
                 assert!(n_tasks >= power_of_two(least) && n_tasks.is_power_of_two(), "{level:?} {shape:?}: {grid:?}");

@@ -432,7 +432,8 @@ mod tests {
     fn a_way_is_chosen_by_the_nearest_cache() {
         use super::{Level, data_cache, levels_of_512, near_cache};
 
-        // 12 ways of 64 lines of 64 bytes; a cache of instructions; a second-level cache; 8 ways; 2 ways of a virtual machine.
+        // 12 ways of 64 lines of 64 bytes; a cache of instructions; a second-level cache; 8 ways; 2 of
+        // a virtual machine.
         let bytes = |kind: u32, ways: u32, sets: u32| data_cache([kind, (ways - 1) << 22 | 63, sets - 1]);
         assert_eq!(bytes(0x21, 12, 64), Some(48 << 10));
         assert_eq!(bytes(0x22, 8, 64), None);

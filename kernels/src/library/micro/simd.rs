@@ -172,9 +172,11 @@ mod arm {
 
     // The instruction adds to its first operand.
     simd!(NeonF32, f32, float32x4_t, 4, half NeonF32, zero vdupq_n_f32(0.0), splat vdupq_n_f32, load vld1q_f32,
-        store vst1q_f32, mul_add (|x, y, z| vfmaq_f32(z, x, y)), add vaddq_f32, prefetch (|_: *const u8| ()), next (|_: *const u8| ()));
+        store vst1q_f32, mul_add (|x, y, z| vfmaq_f32(z, x, y)), add vaddq_f32, prefetch (|_: *const u8| ()),
+        next (|_: *const u8| ()));
     simd!(NeonF64, f64, float64x2_t, 2, half NeonF64, zero vdupq_n_f64(0.0), splat vdupq_n_f64, load vld1q_f64,
-        store vst1q_f64, mul_add (|x, y, z| vfmaq_f64(z, x, y)), add vaddq_f64, prefetch (|_: *const u8| ()), next (|_: *const u8| ()));
+        store vst1q_f64, mul_add (|x, y, z| vfmaq_f64(z, x, y)), add vaddq_f64, prefetch (|_: *const u8| ()),
+        next (|_: *const u8| ()));
 }
 #[cfg(target_arch = "aarch64")]
 pub(crate) use arm::{NeonF32, NeonF64};
