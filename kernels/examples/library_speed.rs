@@ -46,20 +46,29 @@ fn measure(name: &str, kernel: &Library, copy_bytes: f64) {
     );
 }
 
-fn depthwise([batch, side, channels]: [usize; 3], [kernel, stride]: [usize; 2], pass: ConvPass) -> Library {
+fn depthwise([batch, side, channels]: [usize; 3], by: [usize; 2], pass: ConvPass) -> Library {
+    convolution([batch, side, channels, channels], by, channels, pass)
+}
+
+fn convolution(
+    [batch, side, in_channels, out_channels]: [usize; 4],
+    [kernel, stride]: [usize; 2],
+    groups: usize,
+    pass: ConvPass,
+) -> Library {
     Library::Conv2d(Conv2d {
         dtype: DType::F32,
         batch,
         height: side,
         width: side,
-        in_channels: channels,
+        in_channels,
         kernel_height: kernel,
         kernel_width: kernel,
-        out_channels: channels,
+        out_channels,
         stride: [stride; 2],
         padding: [[kernel / 2; 2]; 2],
         dilation: [1, 1],
-        groups: channels,
+        groups,
         pass,
     })
 }
@@ -121,6 +130,20 @@ fn main() {
         ] {
             let name = format!("depthwise {} {extent:?} by {shape:?}", pass.name());
             kernels.push((name, depthwise(extent, shape, pass)));
+        }
+    }
+    for &pass in ConvPass::ALL {
+        for (extent, shape) in [
+            ([32, 28, 1, 16], [5, 1]),
+            ([32, 28, 16, 32], [3, 2]),
+            ([32, 28, 16, 32], [1, 2]),
+            ([32, 14, 32, 32], [3, 1]),
+            ([16, 32, 16, 16], [3, 1]),
+            ([16, 16, 64, 64], [3, 1]),
+            ([8, 14, 128, 128], [3, 1]),
+        ] {
+            let name = format!("convolution {} {extent:?} by {shape:?}", pass.name());
+            kernels.push((name, convolution(extent, shape, 1, pass)));
         }
     }
     for images in [1, 16, 64] {

@@ -19,7 +19,7 @@ use crate::compile::Compiled;
 use crate::error::Caller;
 use crate::graph::{Graph, Node};
 use crate::ops::Lowering;
-use crate::plan::{Layout, StepValues};
+use crate::plan::{Joined, Layout, StepValues};
 use crate::types::ValueId;
 
 /// Texts longer than this are cut.
@@ -342,6 +342,11 @@ fn arena(graph: &Graph, plan: &Plan, layout: &Layout) -> Arena {
     for (n, (step, values)) in plan.steps.iter().zip(&layout.steps).enumerate() {
         let reads = values.operands.iter().take(step.work.signature().1);
         last_read.extend(reads.map(|&value| (value, n)));
+    }
+    // Parts of a joined value are read where that is.
+    for Joined { whole, parts } in &layout.joined {
+        let last = parts.iter().chain([whole]).filter_map(|value| last_read.get(value)).max().copied();
+        last_read.extend(parts.iter().zip(last.into_iter().cycle()).map(|(&part, last)| (part, last)));
     }
     let mut allocations = vec![];
     for (n, (step, values)) in plan.steps.iter().zip(&layout.steps).enumerate() {

@@ -6,6 +6,7 @@ mod ancestors;
 mod donate;
 mod epilogue;
 mod fuse;
+mod join;
 mod lower;
 mod place;
 mod products;
@@ -23,6 +24,7 @@ use retape_runtime::{Device, Shortage};
 use smallvec::SmallVec;
 
 use self::fuse::{FusionGroup, Groups};
+pub(crate) use self::join::Joined;
 use self::lower::Lowered;
 use self::place::place;
 use self::values::Values;
@@ -57,6 +59,8 @@ pub(crate) struct Layout {
     pub(crate) steps: Vec<StepValues>,
     /// The size that the arena would have if no two values shared bytes.
     pub(crate) unshared_bytes: usize,
+    /// Joined values whose parts are written where they belong.
+    pub(crate) joined: Vec<Joined>,
 }
 
 /// The values of one step.

@@ -3,7 +3,8 @@
 //! A result may take the bytes of a value that dies in its step, if the step reads each element just where it writes it.
 //! An accumulator that nobody needs lies where its epilogue writes, so that a block of a product is written over while it
 //! is in cache, and elsewhere only if that could be memory that a call gives away. A large value that an output is
-//! made from, element by element, lies where the output will, so that memory is moved once.
+//! made from, element by element, lies where the output will, so that memory is moved once. Parts of a joined value are
+//! written where they belong in it, unless the arena would grow for it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,7 +12,8 @@ use std::ops::Range;
 use retape_kernels::{BufferType, Operand, Place, Plan, Step, Work};
 use smallvec::SmallVec;
 
-use super::slots::Slots;
+use super::join::{Joined, Joins};
+use super::slots::{Slots, n_bytes};
 use super::values::Values;
 use super::{Layout, StepValues, UnplacedStep, donate, lower};
 use crate::graph::Graph;
@@ -26,30 +28,26 @@ pub(super) fn place(values: &Values<'_>, steps: Vec<UnplacedStep>) -> (Plan, Lay
         step.reads.iter().for_each(|&value| placing.last_use.insert(value, index));
     }
     placing.begin_outputs(&steps);
-    steps.into_iter().enumerate().for_each(|(index, step)| placing.add(index, step));
-    for (memory, index) in copies {
-        placing.copy(lower::copy(values, memory), memory, Place::Output(index));
+    let joins = Joins::find(graph, &steps, &|value| placing.places.contains(value));
+    if joins.joins.is_empty() {
+        return placing.finish(values, steps, copies);
     }
-    let Placing { slots, steps, mut layout, .. } = placing;
-    layout.unshared_bytes = slots.n_unshared_bytes();
-    let buffer = |&id: &ValueId| BufferType { dtype: graph.ty(id).dtype, len: graph.ty(id).n_elements() };
-    let mut plan = Plan {
-        inputs: graph.params().iter().map(buffer).collect(),
-        outputs: graph.outputs().iter().map(buffer).collect(),
-        arena_bytes: slots.n_bytes(),
-        steps,
-        donations: vec![],
-    };
-    plan.donations = donate::donations(graph, &plan);
-    (plan, layout)
+    let separate = placing.clone().finish(values, steps.clone(), copies.clone());
+    placing.join(joins);
+    let joined = placing.finish(values, steps, copies);
+    if joined.0.arena_bytes <= separate.0.arena_bytes { joined } else { separate }
 }
 
 /// The places of values, and the steps that know theirs.
+#[derive(Clone)]
 struct Placing<'g> {
     graph: &'g Graph,
     places: ValueTable<Place>,
     /// The last step that reads each value.
     last_use: ValueTable<usize>,
+    joins: Joins,
+    /// The placed step that writes each value.
+    written_by: ValueTable<usize>,
     slots: Slots,
     steps: Vec<Step>,
     layout: Layout,
@@ -61,10 +59,49 @@ impl<'g> Placing<'g> {
             graph: values.graph,
             places: ValueTable::with_capacity(values.graph.n_nodes()),
             last_use: ValueTable::with_capacity(values.graph.n_nodes()),
+            joins: Joins::default(),
+            written_by: ValueTable::with_capacity(values.graph.n_nodes()),
             slots: Slots::default(),
             steps: vec![],
             layout: Layout::default(),
         }
+    }
+
+    /// Writes the parts of these joins where they belong. A joined value is used as long as any part of it.
+    fn join(&mut self, joins: Joins) {
+        for Joined { whole, parts } in &joins.joins {
+            let last = parts.iter().chain([whole]).filter_map(|&value| self.last_use.get(value)).max();
+            let last = *last.expect("a join reads its parts");
+            self.last_use.insert(*whole, last);
+        }
+        self.joins = joins;
+    }
+
+    /// The plan of the steps, and the copies of memory that make further outputs.
+    fn finish(mut self, values: &Values<'_>, steps: Vec<UnplacedStep>, copies: Vec<(ValueId, u32)>) -> (Plan, Layout) {
+        let graph = self.graph;
+        for (index, step) in steps.into_iter().enumerate() {
+            match self.joins.of_step(&step) {
+                Some(_) => self.add_joined(step),
+                None => self.add(index, step),
+            }
+        }
+        for (memory, index) in copies {
+            self.copy(lower::copy(values, memory), memory, Place::Output(index));
+        }
+        let Placing { slots, steps, mut layout, joins, .. } = self;
+        layout.unshared_bytes = slots.n_unshared_bytes();
+        layout.joined = joins.joins;
+        let buffer = |&id: &ValueId| BufferType { dtype: graph.ty(id).dtype, len: graph.ty(id).n_elements() };
+        let mut plan = Plan {
+            inputs: graph.params().iter().map(buffer).collect(),
+            outputs: graph.outputs().iter().map(buffer).collect(),
+            arena_bytes: slots.n_bytes(),
+            steps,
+            donations: vec![],
+        };
+        plan.donations = donate::donations(graph, &plan);
+        (plan, layout)
     }
 
     /// Places what the caller gives and gets. Returns the memory that outputs are copies of.
@@ -131,10 +168,43 @@ impl<'g> Placing<'g> {
         reads
     }
 
+    /// Leaves out the step of a join: the step that writes the last part makes the whole.
+    fn add_joined(&mut self, step: UnplacedStep) {
+        let last = step.reads.iter().map(|&part| self.written_by[part]).max().expect("a join has parts");
+        self.layout.steps[last].roots.extend(step.roots);
+        let label = &mut self.steps[last].label;
+        label.push('+');
+        label.push_str(&step.label);
+    }
+
+    /// Places a joined value and all its parts, if `part` is the first of them.
+    fn place_parts(&mut self, part: ValueId) {
+        let Some(Joined { whole, parts }) = self.joins.of_part(part) else { return };
+        if self.places.contains(part) {
+            return;
+        }
+        self.slots.take(*whole, n_bytes(self.graph, *whole));
+        let mut offset = self.slots.offset(*whole).expect("just placed");
+        self.places.insert(*whole, Place::Slot { offset });
+        for &part in parts {
+            let n_bytes = n_bytes(self.graph, part);
+            self.places.insert(part, Place::Slot { offset });
+            self.slots.count_shared(n_bytes);
+            offset += n_bytes;
+        }
+    }
+
+    /// The value whose slot a value lies in.
+    fn holder(&self, value: ValueId) -> ValueId {
+        self.joins.of_part(value).map_or(value, |join| join.whole)
+    }
+
     /// Places what a step writes, and the step.
     fn add(&mut self, index: usize, step: UnplacedStep) {
         let shares = self.shares_with_accumulator(index, &step);
         for (position, &write) in step.writes.iter().enumerate() {
+            self.place_parts(write);
+            self.written_by.insert(write, self.steps.len());
             if self.places.contains(write) {
                 continue;
             }
@@ -154,8 +224,12 @@ impl<'g> Placing<'g> {
         let meaningful = step.reads.iter().chain(&step.writes).copied().take(step.work.n_meaningful()).collect();
         self.layout.steps.push(StepValues { roots: step.roots, operands: meaningful });
         self.steps.push(Step { work: step.work, operands, label: step.label });
-        let dying = step.reads.iter().filter(|&&value| self.last_use[value] == index);
-        dying.for_each(|&value| self.slots.free(value));
+        for &value in &step.reads {
+            let holder = self.holder(value);
+            if self.last_use[holder] == index {
+                self.slots.free(holder);
+            }
+        }
         // A written value that no step reads frees its slot at once.
         let unread = step.writes.iter().filter(|&&value| !self.last_use.contains(value));
         unread.for_each(|&value| self.slots.free(value));
@@ -164,10 +238,13 @@ impl<'g> Placing<'g> {
     /// Gives a write a slot: that of a value that dies here, unless it is to be its `own`.
     fn place_write(&mut self, index: usize, step: &UnplacedStep, position: usize, own: bool) {
         let (write, n_bytes) = (step.writes[position], n_bytes(self.graph, step.writes[position]));
-        let dies = |value: ValueId| self.last_use[value] == index;
+        // No part of a joined value may be read where the whole is written over.
+        let is_read_in_part = |value| step.reads.iter().any(|&read| read != value && self.holder(read) == value);
+        let dies = |value: ValueId| self.last_use[value] == index && !is_read_in_part(value);
+        let dying: SmallVec<[ValueId; 4]> =
+            if own { SmallVec::new() } else { in_place(step, position).filter(|&read| dies(read)).collect() };
         let slots = &mut self.slots;
-        let reused = !own && in_place(step, position).any(|read| dies(read) && slots.hand_over(read, write, n_bytes));
-        if !reused {
+        if !dying.into_iter().any(|read| slots.hand_over(read, write, n_bytes)) {
             slots.take(write, n_bytes);
         }
         let offset = slots.offset(write).expect("just placed");
@@ -222,10 +299,6 @@ fn keeps_donations(first: &UnplacedStep, value: ValueId, steps: Range<usize>, in
 /// Whether a write is an accumulator that nobody needs.
 fn is_passing(step: &UnplacedStep, position: usize) -> bool {
     step.reads.len() + position >= step.work.n_meaningful()
-}
-
-fn n_bytes(graph: &Graph, value: ValueId) -> usize {
-    graph.ty(value).n_elements() * graph.ty(value).dtype.size()
 }
 
 fn operand_at(graph: &Graph, value: ValueId, place: Place) -> Operand {

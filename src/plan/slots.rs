@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::graph::Graph;
 use crate::types::{ValueId, ValueTable};
 
 /// Slots begin at multiples of this many bytes: a cache line, and the widest vector.
-const ALIGNMENT: usize = 64;
+pub(super) const ALIGNMENT: usize = 64;
 
 /// A span of the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,7 @@ impl Span {
 }
 
 /// Hands out and takes back spans of an arena that grows as needed.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Slots {
     /// The lengths of free spans below the end by their offsets, never adjacent. There may be as many as values.
     by_offset: BTreeMap<usize, usize>,
@@ -46,6 +47,11 @@ impl Slots {
     /// The bytes of an arena in which no two values share any.
     pub(super) fn n_unshared_bytes(&self) -> usize {
         self.placed
+    }
+
+    /// Counts a value that lies in the bytes of another one.
+    pub(super) fn count_shared(&mut self, n_bytes: usize) {
+        self.placed = self.placed.saturating_add(n_bytes.next_multiple_of(ALIGNMENT));
     }
 
     /// Where a value lies.
@@ -132,6 +138,11 @@ impl Slots {
         self.by_offset.remove(&gap.offset);
         self.by_len.remove(&(gap.len, gap.offset));
     }
+}
+
+/// The bytes of a value.
+pub(super) fn n_bytes(graph: &Graph, value: ValueId) -> usize {
+    graph.ty(value).n_elements() * graph.ty(value).dtype.size()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Large values that an output is made from lie where the output will, unless an argument could be written over then.
 
-use retape::{DType, Form, Tensor, accelerate};
+use retape::{DType, Form, Tensor, accelerate, concat};
 
 fn ramp(rows: usize, columns: usize) -> Tensor {
     let n = rows * columns;
@@ -82,4 +82,77 @@ fn products_and_casts_keep_their_places() {
     let order = accelerate(|x: &Tensor, y: &Tensor| x.matmul(y).argsort(1).cast(DType::F64) * 0.5);
     let expected = as_f64(&x.matmul(&w).argsort(1)) * 0.5;
     assert!(order.call(&x, &w).unwrap().to_vec::<f64>().unwrap() == expected.to_vec::<f64>().unwrap());
+}
+
+/// Parts of a joined value are computed where they belong in it, and no step copies them, however else they are read.
+#[test]
+fn parts_are_written_where_they_are_joined() {
+    let [x, w] = [(64, 48), (48, 64)].map(|(rows, columns)| ramp(rows, columns));
+    // The number of steps that copy parts.
+    let run = |f: fn(&Tensor, &Tensor) -> Vec<Tensor>| {
+        let compiled = accelerate(f);
+        let bits = |found: Vec<Tensor>| found.iter().map(|x| x.to_vec::<f32>().unwrap()).collect::<Vec<_>>();
+        assert!(bits(compiled.call(&x, &w).unwrap()) == bits(f(&x, &w)), "the same bits");
+        let plan = compiled.text(&compiled.signature(&x, &w), Form::Plan).unwrap();
+        (plan.lines().filter(|line| line.contains("    join{")).count(), plan)
+    };
+    // Parts are read before the join, between, by the last reader of the whole, and after it.
+    let (copies, plan) = run(|x, w| {
+        let (a, b) = (x.matmul(w), x.exp().matmul(w));
+        let whole = concat(&[&a, &b], 0);
+        let product = whole.matmul(&a.t());
+        vec![product.sum(-1), (&whole * whole.sum(-1).unsqueeze(-1) + concat(&[&b, &a], 0)).sum(0), b.t().matmul(&a)]
+    });
+    assert_eq!(copies, 1, "each value is a part once\n{plan}");
+    // A step that reads a part elsewhere may not write over the whole.
+    let (copies, plan) = run(|x, w| {
+        let (a, b) = (x.matmul(w), x.exp().matmul(w));
+        let whole = concat(&[&a, &b], 0);
+        let large = &whole * 0.5 + concat(&[&b.slice_axis(0, 1..), &a.slice_axis(0, ..), &b.slice_axis(0, ..1)], 0);
+        vec![large.matmul(&w.t()), whole.matmul(&w.t())]
+    });
+    assert!(copies <= 1, "{plan}");
+    // A part that is an argument or an output, twice in one join, or followed by one that vectors could not begin at.
+    for f in [
+        |x: &Tensor, w: &Tensor| vec![concat(&[&x.matmul(w), w], 0).matmul(&w.t())],
+        |x: &Tensor, w: &Tensor| {
+            let a = x.matmul(w);
+            vec![concat(&[&a, &x.exp().matmul(w)], 0).matmul(&w.t()), a]
+        },
+        |x: &Tensor, w: &Tensor| {
+            let a = x.matmul(w);
+            vec![concat(&[&a, &a], 0).matmul(&w.t())]
+        },
+        |x: &Tensor, w: &Tensor| {
+            let a = x.slice_axis(0, ..3).matmul(&w.slice_axis(1, ..5));
+            vec![concat(&[&a, &a.exp().t().matmul(&a)], 0).matmul(&a.t())]
+        },
+    ] {
+        assert_eq!(run(f).0, 1, "{}", run(f).1);
+    }
+    // Joins of joins, and empty parts.
+    let (copies, plan) = run(|x, w| {
+        let parts: Vec<Tensor> = (1..5).map(|n| x.matmul(&(w * n as f32))).collect();
+        let [low, high] = [0, 2].map(|n| concat(&[&parts[n], &parts[n + 1], &parts[n].slice_axis(0, ..0)], 0));
+        vec![concat(&[&low, &high], 0).matmul(&low.t()), high.matmul(&w.t())]
+    });
+    assert_eq!(copies, 1, "{plan}");
+}
+
+/// A join whose first part lies there while larger values come and go is copied, if the arena would grow for it.
+#[test]
+fn joined_parts_take_no_more_memory() {
+    let x = ramp(64, 64) * 0.01;
+    let f = |x: &Tensor| {
+        let small = x.matmul(x);
+        let huge = small.reshape([4096, 1]).matmul(&x.slice_axis(0, ..1));
+        let sums = huge.reshape([512, 512]).matmul(&huge.slice_axis(0, ..512));
+        concat(&[&small, &sums.matmul(x)], 0).matmul(x)
+    };
+    let compiled = accelerate(f);
+    assert_eq!(compiled.call(&x).unwrap().to_vec::<f32>().unwrap(), f(&x).to_vec::<f32>().unwrap());
+    let plan = compiled.text(&compiled.signature(&x), Form::Plan).unwrap();
+    assert!(plan.contains("    join{"), "{plan}");
+    let small_and_huge = 4 * (64 * 64 + 4096 * 64 + 512 * 64);
+    assert!(memory(&plan).0 <= small_and_huge, "{plan}");
 }
