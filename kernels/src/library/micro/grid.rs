@@ -82,8 +82,12 @@ impl Grid {
         const BYTES: usize = 256 << 10;
         /// Rows and columns of a task at most.
         const MOST: usize = 512;
-        /// Rows and column panels of a task at least, where there are so many.
-        const LEAST: [usize; 2] = [24, 2];
+        /// Bytes of a right operand that the second-level cache of each core keeps from one product to the next.
+        const SMALL: usize = 256 << 10;
+        /// Rows of a task at least, where there are so many, and if B is small.
+        const LEAST_ROWS: [usize; 2] = [24, 16];
+        /// Column panels of a task at least, where there are so many.
+        const LEAST_PANELS: usize = 2;
         /// Operations of one of a few tasks, and those of products that are worth more.
         const TASK: usize = 1 << 20;
         const MANY: [usize; 2] = [1 << 27, 1 << 30];
@@ -94,12 +98,15 @@ impl Grid {
         let rows = (BYTES / (block_depth(k) * size_of::<T>())).min(MOST);
         let mut down = m.div_ceil(rows).next_multiple_of(if m > 4 * rows { 4 } else { 1 });
         let mut across = n.div_ceil(MOST);
+        // Tasks that differ in rows alone leave rows with the thread that reads them next.
+        let is_small = !kernels.is_short() && m <= ROWS && k.saturating_mul(n).saturating_mul(size_of::<T>()) <= SMALL;
+        let least_rows = if is_small { LEAST_ROWS[1] } else { LEAST_ROWS[0] };
         // The copy of a row beside that of a column, for the vectors of a level.
         let effort = if kernels.is_short() { 2 } else { 1 };
         while down * across < wanted {
-            let can_be_lower = m >= 2 * down * LEAST[0];
-            let can_be_narrower = n >= 2 * across * LEAST[1] * kernels.width;
-            if can_be_lower && (effort * m * across >= n * down || !can_be_narrower) {
+            let can_be_lower = m >= 2 * down * least_rows;
+            let can_be_narrower = n >= 2 * across * LEAST_PANELS * kernels.width;
+            if can_be_lower && (is_small || effort * m * across >= n * down || !can_be_narrower) {
                 down *= 2;
             } else if can_be_narrower {
                 across *= 2;
@@ -209,6 +216,28 @@ mod tests {
                         && widest * grid.across <= 512 + grid.across * kernels.width,
                     "{level:?} {m}: {grid:?}"
                 );
+            }
+        }
+    }
+
+    /// Tasks of a few rows by a small matrix differ in rows alone, so that each row stays with one thread.
+    #[test]
+    fn rows_stay_together_where_the_matrix_is_small() {
+        for level in Level::available() {
+            let kernels = <f32 as Real>::kernels(level);
+            if !kernels.is_quick || kernels.is_short() {
+                continue;
+            }
+            for (shape, expected) in [
+                ([32, 512, 128], [2, 1]),
+                ([32, 128, 512], [2, 1]),
+                ([64, 256, 256], [4, 1]),
+                ([31, 512, 128], [1, 2]),
+                ([32, 512, 256], [1, 4]),
+                ([256, 256, 256], [2, 2]),
+            ] {
+                let grid = Grid::new(&kernels, shape, ColumnSource::Operand, true);
+                assert_eq!([grid.down, grid.across], expected, "{shape:?}");
             }
         }
     }

@@ -79,7 +79,7 @@ const CHAINS: usize = 8;
 #[inline(always)]
 pub(super) const fn row_panel([m0, m1, m2]: [usize; 3], nv: usize, rows: usize, index: usize) -> [usize; 2] {
     let last = (rows - 1) / m0;
-    let shares = last > 0 && rows - last * m0 <= m2 && m2 * nv < CHAINS && m0 + m2 <= 2 * m1;
+    let shares = last > 0 && rows - last * m0 <= m2 && m2 * nv <= CHAINS && m0 + m2 <= 2 * m1;
     if shares && index + 1 == last {
         [index * m0, index * m0 + m1]
     } else if shares && index == last {
