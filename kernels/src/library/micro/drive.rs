@@ -321,17 +321,17 @@ impl Engine {
         }
     }
 
-    /// Packs all row panels of `m` rows and `k` steps: for each block of steps, all panels.
+    /// Packs row panels, given by their rows, of `k` steps: for each block of steps, all panels.
     fn pack_all_rows<T: Real>(
         &self,
         kernels: &Kernels<T>,
         a: &dyn PanelSource<T>,
-        [m, k]: [usize; 2],
+        panels: &[Range<usize>],
+        k: usize,
         packed: &mut [T],
     ) {
-        let (depth, height) = (block_depth(k), kernels.heights[0]);
+        let (depth, height, n_panels) = (block_depth(k), kernels.heights[0], panels.len());
         let batch = (PACK_TASK / (height * k)).max(1);
-        let n_panels = m.div_ceil(height);
         let out = Output { data: packed.as_mut_ptr(), stride: 1, rows: None };
         (self.parallel_for)(n_panels.div_ceil(batch), &|task| {
             let part = task * batch..((task + 1) * batch).min(n_panels);
@@ -341,8 +341,7 @@ impl Engine {
                 let (at, len) = (start * n_panels * height + part.start * pitch, part.len() * pitch);
                 // SAFETY: the panels of these rows and steps, which no other task uses.
                 let to = unsafe { std::slice::from_raw_parts_mut(out.row(at), len) };
-                let panels = kernels.row_panels(m).skip(part.start).take(part.len());
-                pack_row_panels(kernels, a, panels, &steps, to);
+                pack_row_panels(kernels, a, panels[part.clone()].iter().cloned(), &steps, to);
             }
         });
     }
@@ -386,27 +385,45 @@ impl Engine {
     fn tiles<T: Real>(&self, kernels: &Kernels<T>, x: &Product<'_, T>, columns: &Columns<T>, done: Done<'_>) {
         let extents = [x.m, columns.cols.len(), x.k];
         let grid = Grid::new(kernels, extents, columns.source, self.divides);
-        // Where many tasks have the same rows and few columns, they share the panels.
-        let n_shared = x.m.next_multiple_of(kernels.heights[0]).saturating_mul(x.k.next_multiple_of(CHUNK));
-        let shares = columns.source == ColumnSource::Tasks && grid.across > 2 && n_shared <= STRIP[0];
+        // Where many tasks have the same rows and few columns, they share the panels, as where panels of long vectors are
+        // turned on the way.
+        let n_panels = |i: usize| (0..i).map(|i| grid.rows(x.m, i).len().div_ceil(kernels.heights[0])).sum::<usize>();
+        let len_of_panel = kernels.heights[0].saturating_mul(x.k.next_multiple_of(CHUNK));
+        let n_shared = n_panels(grid.down).saturating_mul(len_of_panel);
+        let is_turned = x.a.layout() == Layout::Interleaved;
+        let turns = is_turned && !kernels.is_short() && grid.across > 1 && n_shared <= STRIP[1];
+        let shares = turns || columns.source == ColumnSource::Tasks && grid.across > 2 && n_shared <= STRIP[0];
         // Rows of A whose steps are neighbours are copied while they multiply; where rows are, long vectors lose by it.
-        let copies = self.unpacked && !shares && (kernels.is_short() || x.a.layout() == Layout::Chunked);
+        let copies = self.unpacked && !shares && (kernels.is_short() || !is_turned);
+        // A thread begins with tasks that follow each other. They have the same rows, which may be in its cache; those of
+        // a turned A it has computed only in part, and reads less if it has the same columns of a wide B.
+        let by_columns = is_turned && x.n > x.m;
         let run = |packed: Option<&[T]>| {
             (self.parallel_for)(grid.down * grid.across, &|task| {
-                let rows = grid.rows(x.m, task / grid.across);
-                let cols = grid.cols(columns.cols.len(), task % grid.across);
+                let (i, j) = match by_columns {
+                    true => (task % grid.down, task / grid.down),
+                    false => (task / grid.across, task % grid.across),
+                };
+                let (rows, cols) = (grid.rows(x.m, i), grid.cols(columns.cols.len(), j));
                 if rows.is_empty() || cols.is_empty() {
                     return;
                 }
                 let cols = columns.cols.start + cols.start..columns.cols.start + cols.end;
                 let source = if copies { x.a.rows() } else { None };
+                let packed =
+                    packed.map(|panels| PackedRows { panels, first: n_panels(i), n_panels: n_panels(grid.down) });
                 ProductTask { kernels, product: x, packed, columns, source }.run(&rows, &cols);
                 done(rows, cols);
             });
         };
         if shares {
             with_scratch::<T, _>(n_shared, |packed| {
-                self.pack_all_rows(kernels, x.a, [x.m, x.k], packed);
+                // A task's last panels are those of its own rows.
+                let panels_of = |rows: Range<usize>| {
+                    kernels.row_panels(rows.len()).map(move |panel| rows.start + panel.start..rows.start + panel.end)
+                };
+                let panels: Vec<_> = (0..grid.down).flat_map(|i| panels_of(grid.rows(x.m, i))).collect();
+                self.pack_all_rows(kernels, x.a, &panels, x.k, packed);
                 run(Some(packed));
             });
         } else {
@@ -482,12 +499,21 @@ fn pack_rows<T: Real>(
     pack_row_panels(kernels, a, panels, steps, packed);
 }
 
+/// The row panels of all tasks, for each block of steps.
+#[derive(Clone, Copy)]
+struct PackedRows<'a, T> {
+    panels: &'a [T],
+    /// The first panel of a task, and the number of all.
+    first: usize,
+    n_panels: usize,
+}
+
 /// The parts of a product that its tasks share.
 struct ProductTask<'a, T> {
     kernels: &'a Kernels<T>,
     product: &'a Product<'a, T>,
-    /// All row panels, if they are packed already.
-    packed: Option<&'a [T]>,
+    /// Its row panels, if they are packed already.
+    packed: Option<PackedRows<'a, T>>,
     columns: &'a Columns<T>,
     /// A and the distance of its rows or steps, where row panels are copied from it while they are first used.
     source: Option<(*const T, usize)>,
@@ -514,17 +540,12 @@ impl<T: Real> ProductTask<'_, T> {
 
     /// The row panels of some steps: those that all tasks share, or packed to `scratch`.
     fn row_panels<'s>(&'s self, rows: &Range<usize>, steps: &Range<usize>, scratch: &'s mut [T]) -> &'s [T] {
-        let (x, height) = (self.product, self.kernels.heights[0]);
-        match self.packed {
-            Some(packed) => {
-                let at = steps.start * x.m.next_multiple_of(height) + rows.start * steps.len().next_multiple_of(CHUNK);
-                &packed[at..]
-            }
-            None => {
-                pack_rows(self.kernels, x.a, rows, steps, scratch);
-                scratch
-            }
-        }
+        let Some(PackedRows { panels, first, n_panels }) = self.packed else {
+            pack_rows(self.kernels, self.product.a, rows, steps, scratch);
+            return scratch;
+        };
+        let height = self.kernels.heights[0];
+        &panels[height * (steps.start * n_panels + first * steps.len().next_multiple_of(CHUNK))..]
     }
 
     /// Computes one tile of C over all of k.
