@@ -202,9 +202,9 @@ pub struct Allocation {
     pub offset: usize,
     /// Its number of bytes.
     pub len: usize,
-    /// The step that writes it.
+    /// The step that writes it, or the first of the parts that it is joined of.
     pub first: usize,
-    /// The last step that reads it; the same if none does.
+    /// The last step that reads it, or one of these parts; the same if none does.
     pub last: usize,
     /// The value whose bytes it takes over, which dies in the same step.
     pub over: Option<ValueId>,
@@ -241,6 +241,8 @@ impl Detail {
         let (graph, plan) = (&compiled.graph, compiled.code.plan());
         let members = compiled.layout.members(graph);
         let steps = plan.steps.iter().zip(&compiled.layout.steps).zip(members);
+        let mut joined: HashMap<usize, Vec<&Joined>> = HashMap::new();
+        compiled.layout.joined.iter().for_each(|(made, join)| joined.entry(*made).or_default().push(join));
         let mut times = times.into_iter();
         let mut launch = |steps| {
             let LaunchTotal { total, min, max } = times.next().unwrap_or_default();
@@ -250,7 +252,12 @@ impl Detail {
             values: graph.nodes().iter().map(Value::of).collect(),
             params: graph.params().to_vec(),
             outputs: outputs(graph, plan),
-            steps: steps.map(|((own, values), members)| Step::of(graph, own, values, members)).collect(),
+            steps: steps
+                .enumerate()
+                .map(|(n, ((own, values), members))| {
+                    Step::of(graph, own, values, members, joined.get(&n).map_or(&[], Vec::as_slice))
+                })
+                .collect(),
             launches: compiled.code.launch_steps().into_iter().map(&mut launch).collect(),
             arena: arena(graph, plan, &compiled.layout),
             graph_text: cut(graph.to_string(), MAX_TEXT),
@@ -285,17 +292,22 @@ fn cut(text: String, most: usize) -> String {
 }
 
 impl Step {
-    fn of(graph: &Graph, step: &PlanStep, values: &StepValues, members: BTreeSet<ValueId>) -> Step {
+    /// A step of a plan, which finishes some joined values: their other parts lie beside what it writes.
+    fn of(graph: &Graph, step: &PlanStep, values: &StepValues, members: BTreeSet<ValueId>, joined: &[&Joined]) -> Step {
         let n_read = step.work.signature().1.min(values.operands.len());
         let (reads, writes) = values.operands.split_at(n_read);
+        let others = joined.iter().flat_map(|join| &join.parts).filter(|part| !writes.contains(part));
+        let reads: Vec<ValueId> = reads.iter().chain(others).copied().collect();
+        let wholes = || joined.iter().map(|join| join.whole);
+        let computed = members.iter().copied().filter(|&id| wholes().all(|whole| whole != id)).collect();
         // A copy to a result makes no value.
         let writes = if values.roots.is_empty() { &[] } else { writes };
         let lines = members.iter().filter_map(|&id| graph.node(id).at).map(ToString::to_string);
         Step {
             label: step.label.clone(),
-            kind: kind(graph, &step.work, &members),
-            reads: distinct(reads),
-            writes: writes.to_vec(),
+            kind: kind(graph, &step.work, &computed),
+            reads: distinct(&reads),
+            writes: writes.iter().copied().chain(wholes()).collect(),
             lines: lines.collect::<BTreeSet<_>>().into_iter().collect(),
             members: members.into_iter().collect(),
             text: cut(step.work.to_string(), MAX_KERNEL),
@@ -343,23 +355,35 @@ fn arena(graph: &Graph, plan: &Plan, layout: &Layout) -> Arena {
         let reads = values.operands.iter().take(step.work.signature().1);
         last_read.extend(reads.map(|&value| (value, n)));
     }
-    // Parts of a joined value are read where that is.
-    for Joined { whole, parts } in &layout.joined {
-        let last = parts.iter().chain([whole]).filter_map(|value| last_read.get(value)).max().copied();
-        last_read.extend(parts.iter().zip(last.into_iter().cycle()).map(|(&part, last)| (part, last)));
+    // A joined value has the bytes of its parts, from the first one on that is written.
+    let mut parts: HashMap<ValueId, (ValueId, usize)> = HashMap::new();
+    for (_, Joined { whole, parts: its }) in &layout.joined {
+        let mut before = 0;
+        for &part in its {
+            parts.insert(part, (*whole, before));
+            before += n_bytes(graph.node(part));
+            if let Some(last) = last_read.get(&part).copied() {
+                last_read.entry(*whole).and_modify(|found| *found = last.max(*found)).or_insert(last);
+            }
+        }
     }
+    let mut begun = HashSet::new();
     let mut allocations = vec![];
     for (n, (step, values)) in plan.steps.iter().zip(&layout.steps).enumerate() {
         let n_read = step.work.signature().1;
         let operands = || step.operands.iter().zip(&values.operands);
-        for (operand, &value) in operands().skip(n_read) {
+        for (operand, &written) in operands().skip(n_read) {
             let Place::Slot { offset } = operand.place else { continue };
+            let (value, before) = parts.get(&written).copied().unwrap_or((written, 0));
+            if value != written && !begun.insert(value) {
+                continue;
+            }
             let taken =
                 |&(read, id): &(&Operand, &ValueId)| read.place == operand.place && last_read.get(id) == Some(&n);
             let over = operands().take(n_read).find(taken).map(|(_, &id)| id);
             allocations.push(Allocation {
                 value,
-                offset,
+                offset: offset - before,
                 len: n_bytes(graph.node(value)),
                 first: n,
                 last: last_read.get(&value).copied().unwrap_or(n),

@@ -59,8 +59,8 @@ pub(crate) struct Layout {
     pub(crate) steps: Vec<StepValues>,
     /// The size that the arena would have if no two values shared bytes.
     pub(crate) unshared_bytes: usize,
-    /// Joined values whose parts are written where they belong.
-    pub(crate) joined: Vec<Joined>,
+    /// Joined values whose parts are written where they belong, each with the step that writes the last part.
+    pub(crate) joined: Vec<(usize, Joined)>,
 }
 
 /// The values of one step.

@@ -81,17 +81,16 @@ impl<'g> Placing<'g> {
     fn finish(mut self, values: &Values<'_>, steps: Vec<UnplacedStep>, copies: Vec<(ValueId, u32)>) -> (Plan, Layout) {
         let graph = self.graph;
         for (index, step) in steps.into_iter().enumerate() {
-            match self.joins.of_step(&step) {
-                Some(_) => self.add_joined(step),
+            match self.joins.of_step(&step).cloned() {
+                Some(join) => self.add_joined(join, &step),
                 None => self.add(index, step),
             }
         }
         for (memory, index) in copies {
             self.copy(lower::copy(values, memory), memory, Place::Output(index));
         }
-        let Placing { slots, steps, mut layout, joins, .. } = self;
+        let Placing { slots, steps, mut layout, .. } = self;
         layout.unshared_bytes = slots.n_unshared_bytes();
-        layout.joined = joins.joins;
         let buffer = |&id: &ValueId| BufferType { dtype: graph.ty(id).dtype, len: graph.ty(id).n_elements() };
         let mut plan = Plan {
             inputs: graph.params().iter().map(buffer).collect(),
@@ -169,9 +168,10 @@ impl<'g> Placing<'g> {
     }
 
     /// Leaves out the step of a join: the step that writes the last part makes the whole.
-    fn add_joined(&mut self, step: UnplacedStep) {
-        let last = step.reads.iter().map(|&part| self.written_by[part]).max().expect("a join has parts");
-        self.layout.steps[last].roots.extend(step.roots);
+    fn add_joined(&mut self, join: Joined, step: &UnplacedStep) {
+        let last = join.parts.iter().map(|&part| self.written_by[part]).max().expect("a join has parts");
+        self.layout.steps[last].roots.extend(&step.roots);
+        self.layout.joined.push((last, join));
         let label = &mut self.steps[last].label;
         label.push('+');
         label.push_str(&step.label);
@@ -235,16 +235,20 @@ impl<'g> Placing<'g> {
         unread.for_each(|&value| self.slots.free(value));
     }
 
+    /// Whether no step after this one reads a value, which can be written over where this one reads it: no part of it is
+    /// read beside it.
+    fn dies(&self, index: usize, step: &UnplacedStep, value: ValueId) -> bool {
+        let is_read_in_part = || step.reads.iter().any(|&read| read != value && self.holder(read) == value);
+        self.last_use[value] == index && !is_read_in_part()
+    }
+
     /// Gives a write a slot: that of a value that dies here, unless it is to be its `own`.
     fn place_write(&mut self, index: usize, step: &UnplacedStep, position: usize, own: bool) {
         let (write, n_bytes) = (step.writes[position], n_bytes(self.graph, step.writes[position]));
-        // No part of a joined value may be read where the whole is written over.
-        let is_read_in_part = |value| step.reads.iter().any(|&read| read != value && self.holder(read) == value);
-        let dies = |value: ValueId| self.last_use[value] == index && !is_read_in_part(value);
-        let dying: SmallVec<[ValueId; 4]> =
-            if own { SmallVec::new() } else { in_place(step, position).filter(|&read| dies(read)).collect() };
+        let takes_over = |read: ValueId| self.dies(index, step, read) && self.slots.hand_over(read, write, n_bytes);
+        let reused = !own && in_place(step, position).any(takes_over);
         let slots = &mut self.slots;
-        if !dying.into_iter().any(|read| slots.hand_over(read, write, n_bytes)) {
+        if !reused {
             slots.take(write, n_bytes);
         }
         let offset = slots.offset(write).expect("just placed");

@@ -180,20 +180,11 @@ fn nest(kernel: Kernel, sources: &[Source]) -> Nest {
     };
     let work = points(&kernel.axes).saturating_mul(cost_of_point(&kernel));
     let per_item = (work / items.max(1)).max(1);
-    let task = items_of_task(items, per_item);
+    let task = TASK_WORK.div_ceil(per_item).max(1);
     // Whole cache lines of every dtype, so that no two tasks write to one.
     let task = if traversal == Traversal::Flat { task.next_multiple_of(64) } else { task };
     let sources = sources.iter().copied().collect();
     Nest { kernel, traversal, unroll, sources, items, task, work, is_read_at_once: false }
-}
-
-/// Items of a task of a nest with so much work in each. A few tasks are a power of two, so that threads have equal shares.
-fn items_of_task(items: u64, per_item: u64) -> u64 {
-    /// Tasks that threads share unevenly, if one of them is left at the end.
-    const FEW: u64 = 16;
-    let task = TASK_WORK.div_ceil(per_item).max(1);
-    let n_tasks = items.div_ceil(task);
-    if n_tasks > FEW { task } else { items.div_ceil(n_tasks.next_power_of_two()).max(1) }
 }
 
 /// Columns of a block that is reduced: as many as leave [`SUM_ITEMS`] for threads, within bounds.

@@ -9,7 +9,7 @@ mod subjects;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use retape::{Tensor, Tree, accelerate, value_and_grad};
+use retape::{Tensor, Tree, accelerate, concat, value_and_grad};
 use retape_report::Report;
 use serde_json::Value;
 
@@ -151,6 +151,45 @@ fn check_drawing(detail: &Value) {
             assert!(!together || !shared || b["over"] == a["value"], "{a} and {b}");
         }
     }
+}
+
+/// A joined value that no step copies has its memory from its first part on, and a maker.
+#[test]
+fn joined_values_are_drawn() {
+    let step = accelerate(|x: &Tensor, w: &Tensor, keeps: &bool| {
+        let mut state = x.clone();
+        let mut next = || {
+            state = state.matmul(w).tanh();
+            state.matmul(w)
+        };
+        let parts: Vec<Tensor> = (0..9).map(|_| next()).collect();
+        let whole = concat(&parts.iter().collect::<Vec<_>>(), 0);
+        if *keeps { whole.matmul(&parts[2]) } else { (&whole - whole.mean(-1).unsqueeze(-1)).matmul(w) }
+    });
+    let (x, w) = (Tensor::full([16, 16], 0.5_f32), Tensor::full([16, 16], 0.25_f32));
+    for keeps in [false, true] {
+        step.call(&x, &w, &keeps).unwrap();
+    }
+    let path = folder("joined").join("report.html");
+    step.report_html(&path).unwrap();
+    let data = data(&std::fs::read_to_string(path).unwrap());
+    let mut taken_over = vec![];
+    for detail in list(&data, "/details") {
+        check_drawing(detail);
+        let joins: Vec<&Value> = list(detail, "/values").iter().filter(|value| value["op"] == "concat").collect();
+        assert_eq!(joins.len(), 1);
+        let whole = list(detail, "/values").iter().position(|value| value["op"] == "concat").unwrap();
+        let makers =
+            list(detail, "/steps").iter().filter(|step| step["writes"].as_array().unwrap().contains(&whole.into()));
+        assert_eq!(makers.count(), 1);
+        let rects = list(detail, "/arena/allocations");
+        assert_eq!(rects.iter().filter(|rect| rect["value"] == whole).count(), 1);
+        taken_over.push(rects.iter().any(|rect| rect["over"] == whole));
+        let plan = detail["plan_text"].as_str().unwrap();
+        assert!(!plan.contains("join{"), "{plan}");
+    }
+    taken_over.sort_unstable();
+    assert_eq!(taken_over, [false, true]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Tasks are cut by shape alone. Three ways, by shape: a small product runs at once on its operands; a result that is
 //! small beside its depth is cut along k, into partial results that are summed in order; everything else is cut into
 //! tiles of C. Tiles share column panels where several of them want the same, and row panels where each packs few columns
-//! of its own; a B that the second-level cache holds is not packed at all (ADR 42). Tasks copy row panels while they
+//! of its own, or long vectors a turned A (ADR 73); a B that the second-level cache holds is not packed at all (ADR 42). Tasks copy row panels while they
 //! multiply, and column panels as well if the nearest cache has room for them (ADR 63, 69, 70).
 
 use std::ops::Range;
@@ -397,7 +397,7 @@ impl Engine {
         let copies = self.unpacked && !shares && (kernels.is_short() || !is_turned);
         // A thread begins with tasks that follow each other. They have the same rows, which may be in its cache; those of
         // a turned A it has computed only in part, and reads less if it has the same columns of a wide B.
-        let by_columns = is_turned && x.n > x.m;
+        let by_columns = is_turned && columns.cols.len() > x.m;
         let run = |packed: Option<&[T]>| {
             (self.parallel_for)(grid.down * grid.across, &|task| {
                 let (i, j) = match by_columns {

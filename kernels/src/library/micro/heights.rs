@@ -77,16 +77,16 @@ mod tests {
             assert_eq!(tiles(&avx2, rows), heights, "{rows} rows");
         }
         assert_eq!(tiles(&next_heights([12, 8, 6, 4], 1), 16), [8, 8]);
-        let avx512 = next_heights([14, 10, 6, 4], 2);
-        let expected: [(usize, &[usize]); 5] =
-            [(7, &[4, 4]), (14, &[14]), (16, &[10, 6]), (28, &[14, 14]), (32, &[14, 14, 4])];
+        let avx512 = next_heights([14, 8, 6, 4], 2);
+        let expected: [(usize, &[usize]); 6] =
+            [(7, &[8]), (10, &[6, 4]), (14, &[14]), (16, &[8, 8]), (28, &[14, 14]), (32, &[14, 14, 4])];
         for (rows, heights) in expected {
             assert_eq!(tiles(&avx512, rows), heights, "{rows} rows");
         }
         let kinds = [
             ([6, 5, 4, 3], 2),
             ([12, 8, 6, 4], 1),
-            ([14, 10, 6, 4], 2),
+            ([14, 8, 6, 4], 2),
             ([16, 14, 8, 4], 1),
             ([8, 6, 4, 2], 3),
             ([4, 3, 2, 1], 2),

@@ -390,7 +390,7 @@ impl Real for f32 {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx512Small => Kernels {
                 is_quick: level == Level::Avx512,
-                ..kernels!(simd::Avx512F32, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 14 10 6 4, or 16 14 8 4)
+                ..kernels!(simd::Avx512F32, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 14 8 6 4, or 16 14 8 4)
             },
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => kernels!(simd::Avx2F32, "avx2,fma", 6 4 2, 2, lines 6 5 4 3, or 12 8 6 4),
@@ -414,7 +414,7 @@ impl Real for f64 {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx512Small => Kernels {
                 is_quick: level == Level::Avx512,
-                ..kernels!(simd::Avx512F64, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 14 10 6 4, or 16 14 8 4)
+                ..kernels!(simd::Avx512F64, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 14 8 6 4, or 16 14 8 4)
             },
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => kernels!(simd::Avx2F64, "avx2,fma", 6 4 2, 2, lines 6 5 4 3, or 12 8 6 4),

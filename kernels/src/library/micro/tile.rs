@@ -74,8 +74,8 @@ pub(super) unsafe fn block<S: Simd, const M0: usize, const M1: usize, const M2: 
 const CHAINS: usize = 8;
 
 /// Rows of row panel `index` of a block of `rows` rows, for row panels of these heights and column panels of `nv` vectors.
-/// All panels are of the first height, except the last one; where a panel of the least height would be too low to keep
-/// the multipliers busy, the last two share their rows.
+/// All panels are of the first height, except the last one; where a panel of the least height would have no more chains
+/// than keep the multipliers busy, the last two share their rows.
 #[inline(always)]
 pub(super) const fn row_panel([m0, m1, m2]: [usize; 3], nv: usize, rows: usize, index: usize) -> [usize; 2] {
     let last = (rows - 1) / m0;
