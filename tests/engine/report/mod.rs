@@ -168,7 +168,7 @@ fn joined_values_are_drawn() {
     });
     let (x, w) = (Tensor::full([16, 16], 0.5_f32), Tensor::full([16, 16], 0.25_f32));
     for keeps in [false, true] {
-        step.call(&x, &w, &keeps).unwrap();
+        step.call(&x, &w, keeps).unwrap();
     }
     let path = folder("joined").join("report.html");
     step.report_html(&path).unwrap();
