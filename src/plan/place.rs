@@ -190,7 +190,8 @@ impl<'g> Placing<'g> {
             let n_bytes = n_bytes(self.graph, part);
             self.places.insert(part, Place::Slot { offset });
             self.slots.count_shared(n_bytes);
-            offset += n_bytes;
+            // An arena that cannot be counted is refused.
+            offset = offset.saturating_add(n_bytes);
         }
     }
 

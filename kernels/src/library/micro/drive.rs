@@ -3,8 +3,9 @@
 //! Tasks are cut by shape alone. Three ways, by shape: a small product runs at once on its operands; a result that is
 //! small beside its depth is cut along k, into partial results that are summed in order; everything else is cut into
 //! tiles of C. Tiles share column panels where several of them want the same, and row panels where each packs few columns
-//! of its own, or long vectors a turned A (ADR 73); a B that the second-level cache holds is not packed at all (ADR 42). Tasks copy row panels while they
-//! multiply, and column panels as well if the nearest cache has room for them (ADR 63, 69, 70).
+//! of its own, or long vectors a turned A (ADR 73); a B that the second-level cache holds is not packed at all (ADR 42).
+//! Tasks copy row panels while they multiply, and column panels as well if the nearest cache has room for them (ADR 63,
+//! 69, 70).
 
 use std::ops::Range;
 
@@ -419,10 +420,7 @@ impl Engine {
         if shares {
             with_scratch::<T, _>(n_shared, |packed| {
                 // A task's last panels are those of its own rows.
-                let panels_of = |rows: Range<usize>| {
-                    kernels.row_panels(rows.len()).map(move |panel| rows.start + panel.start..rows.start + panel.end)
-                };
-                let panels: Vec<_> = (0..grid.down).flat_map(|i| panels_of(grid.rows(x.m, i))).collect();
+                let panels: Vec<_> = (0..grid.down).flat_map(|i| kernels.row_panels(grid.rows(x.m, i))).collect();
                 self.pack_all_rows(kernels, x.a, &panels, x.k, packed);
                 run(Some(packed));
             });
@@ -495,8 +493,7 @@ fn pack_rows<T: Real>(
     steps: &Range<usize>,
     packed: &mut [T],
 ) {
-    let panels = kernels.row_panels(rows.len()).map(|panel| rows.start + panel.start..rows.start + panel.end);
-    pack_row_panels(kernels, a, panels, steps, packed);
+    pack_row_panels(kernels, a, kernels.row_panels(rows.clone()), steps, packed);
 }
 
 /// The row panels of all tasks, for each block of steps.

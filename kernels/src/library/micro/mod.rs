@@ -222,12 +222,12 @@ impl<T> Kernels<T> {
         self.lanes * size_of::<T>() < LINE
     }
 
-    /// The row panels of `rows` rows that one block has, each as its rows.
-    fn row_panels(&self, rows: usize) -> impl Iterator<Item = Range<usize>> + Clone + use<T> {
+    /// The row panels of a block of these rows, each as its rows.
+    fn row_panels(&self, rows: Range<usize>) -> impl Iterator<Item = Range<usize>> + Clone + use<T> {
         let (heights, nv) = (self.heights, self.width / self.lanes);
-        (0..rows.div_ceil(heights[0])).map(move |index| {
-            let [start, end] = tile::row_panel(heights, nv, rows, index);
-            start..end
+        (0..rows.len().div_ceil(heights[0])).map(move |index| {
+            let [start, end] = tile::row_panel(heights, nv, rows.len(), index);
+            rows.start + start..rows.start + end
         })
     }
 

@@ -32,7 +32,7 @@ impl<'a, T: SoftmaxReal> RowPanels<'a, T> {
         let (mut rest, layout) = (&mut *data, source.layout());
         for now in blocks(0..steps, block_depth(steps)) {
             let (panels, after) = rest.split_at_mut(RowPanels::block_len(kernels, rows, now.len()));
-            pack_row_panels(kernels, source, kernels.row_panels(rows), &now, panels);
+            pack_row_panels(kernels, source, kernels.row_panels(0..rows), &now, panels);
             rest = after;
         }
         RowPanels { data, rows, steps, layout }
