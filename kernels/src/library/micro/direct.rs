@@ -1,29 +1,25 @@
 //! Convolutions that read the image in place: no panel of windows is packed at all.
 //!
 //! Each task copies the part of an image that it needs, with its padding, to memory of its own. There every tap is at a
-//! fixed distance from its pixel, so one table of offsets serves all tiles, whose rows are pixels at a fixed distance
-//! (or, for a filter's gradient, taps that are neighbours). Where the result has few channels, the copy is one of planes,
+//! fixed distance from its pixel, so one table of offsets serves all tiles, whose rows are pixels at a fixed distance. Where the result has few channels, the copy is one of planes,
 //! in which pixels are neighbours, and these are the lanes of vectors. Windows that lie inside an image and do not
 //! overlap need no copy: a table for its own lines serves as well.
 
 use std::ops::Range;
 
-use super::drive::{Engine, Output};
-use super::pack::{PanelSource, Strided};
+use super::drive::Engine;
+use super::pack::PanelSource;
 use super::tile::{Deinterleave, Lines};
-use super::{Layout, Level, Real, Window, WindowAxis, block_depth, with_scratch};
+use super::{Level, Real, Window, WindowAxis, block_depth, with_scratch};
 
 /// Elements of an image that a task holds at a time, unless a single line of windows needs more.
 const MAX_TILE: usize = 96 << 10;
 
 /// Tasks that a convolution is cut into, if it has as many lines.
-const TASKS: usize = 16;
+pub(super) const TASKS: usize = 16;
 
 /// Channels of a result up to which pixels are lanes, for most of a vector of channels would be empty.
 const MOST_IN_PLANES: usize = 4;
-
-/// Bytes that the pixels of a chain span from where they are copied: half of a first-level cache.
-pub(super) const FAR: usize = 16 << 10;
 
 /// A pass that has a result for each pixel: windows of a batch of images, times a filter.
 pub(crate) struct DirectConv<'a, T> {
@@ -58,9 +54,9 @@ pub(super) struct ImageTile {
     pub(super) extent: [usize; 2],
     /// Lines of the image from one line of outputs to the next.
     pub(super) stride: usize,
-    channels: usize,
+    pub(super) channels: usize,
     /// Elements from line to line.
-    line: usize,
+    pub(super) line: usize,
     /// Whether a line holds its channels one after the other, so that pixels are neighbours.
     in_planes: bool,
     /// Whether the lines are those of the image, which need not be copied.
@@ -71,7 +67,7 @@ pub(super) struct ImageTile {
 
 impl ImageTile {
     /// The image tile that one line of outputs of all `windows` needs.
-    fn new<'a, T: Real>(windows: impl Iterator<Item = &'a Window<'a, T>>) -> Option<ImageTile> {
+    pub(super) fn new<'a, T: Real>(windows: impl Iterator<Item = &'a Window<'a, T>>) -> Option<ImageTile> {
         let mut tile: Option<ImageTile> = None;
         for w in windows {
             let ([low_y, high_y], [low_x, high_x]) = (w.y.reach(), w.x.reach());
@@ -116,12 +112,12 @@ impl ImageTile {
     }
 
     /// Lines of outputs that are computed from one copy.
-    fn lines_per_tile(&self) -> usize {
+    pub(super) fn lines_per_tile(&self) -> usize {
         ((MAX_TILE / self.line.max(1)).saturating_sub(self.extent[0]) / self.stride + 1).max(1)
     }
 
     /// Elements for `n_lines`.
-    fn len(&self, n_lines: usize) -> usize {
+    pub(super) fn len(&self, n_lines: usize) -> usize {
         (self.height(n_lines) - 1) * self.line + self.extent[1] * self.channels + self.slack
     }
 
@@ -152,7 +148,14 @@ impl ImageTile {
     }
 
     /// Copies what lines `lines` of outputs of `image` need.
-    fn copy<T: Real>(&self, level: Level, w: &Window<'_, T>, image: usize, lines: &Range<usize>, to: &mut [T]) {
+    pub(super) fn copy<T: Real>(
+        &self,
+        level: Level,
+        w: &Window<'_, T>,
+        image: usize,
+        lines: &Range<usize>,
+        to: &mut [T],
+    ) {
         let low_y = self.low[0] + (lines.start * self.stride) as isize;
         let width = w.x.extent as isize;
         let from_x = self.low[1].clamp(0, width) as usize;
@@ -208,7 +211,7 @@ impl ImageTile {
     }
 
     /// Where the window of the first output of the first line of a copy has its first tap.
-    fn start<T>(&self, w: &Window<'_, T>) -> usize {
+    pub(super) fn start<T>(&self, w: &Window<'_, T>) -> usize {
         let [y, x] = [w.y.offset - self.low[0], w.x.offset - self.low[1]];
         y as usize * self.line + x as usize * self.steps()[0]
     }
@@ -371,209 +374,5 @@ fn clear_pixel<T: Real>(pixel: &mut [T]) {
     match pixel.as_chunks_mut::<16>() {
         (lines, []) => lines.iter_mut().for_each(|line| *line = [T::ZERO; 16]),
         _ => pixel.fill(T::ZERO),
-    }
-}
-
-/// A filter's gradient: windows, with taps as rows, times the cotangent.
-pub(crate) struct FilterGradient<'a, T> {
-    /// The windows of the image.
-    pub(crate) window: Window<'a, T>,
-    /// The cotangent, with channels as rows and pixels as steps; channels are neighbours.
-    pub(crate) ct: &'a Strided<T>,
-    /// Number of images.
-    pub(crate) batch: usize,
-    /// Channels of the cotangent's group.
-    pub(crate) n: usize,
-}
-
-/// The cotangent's channels at the pixels of a chain: in panels, or where they lie.
-pub(super) struct ChainColumns<T> {
-    pub(super) b: *const T,
-    /// Elements from panel to panel, and from pixel to pixel.
-    pub(super) b_panel: usize,
-    pub(super) b_row: usize,
-}
-
-/// Lines of outputs in one chain of a filter's gradient, of some lines of some pixels: as many as make a chain of good
-/// length.
-pub(crate) fn lines_of_chain([height, width]: [usize; 2]) -> usize {
-    (256 / width.max(1)).clamp(1, height.max(1))
-}
-
-/// Images whose chains are added up before those of others, in a filter's gradient of a batch.
-pub(crate) fn images_of_task(batch: usize) -> usize {
-    batch.div_ceil(TASKS)
-}
-
-/// Where each pixel of some lines lies, by the distances of lines and of pixels.
-pub(super) fn pixels_of_lines([lines, width]: [usize; 2], [line, pixel]: [usize; 2]) -> Vec<isize> {
-    let mut pixels = Vec::with_capacity(lines * width);
-    for y in 0..lines {
-        pixels.extend((0..width).map(|x| (y * line + x * pixel) as isize));
-    }
-    pixels
-}
-
-impl<T: Real> FilterGradient<'_, T> {
-    /// Number of rows of the result.
-    fn n_taps(&self) -> usize {
-        self.window.y.taps * self.window.x.taps * self.window.channels
-    }
-
-    /// Lines of outputs in one chain.
-    pub(super) fn lines_of_chain(&self) -> usize {
-        lines_of_chain([self.window.y.outputs, self.window.x.outputs])
-    }
-
-    /// The steps of a chain of `n` pixels from a line on.
-    pub(super) fn steps(&self, image: usize, line: usize, n: usize) -> Range<usize> {
-        let first = (image * self.window.y.outputs + line) * self.window.x.outputs;
-        first..first + n
-    }
-
-    /// Lines of outputs that are computed from one copy.
-    pub(super) fn lines_of_copy(&self, tile: &ImageTile) -> usize {
-        let (chain, outputs) = (self.lines_of_chain(), self.window.y.outputs);
-        (tile.lines_per_tile() / chain * chain).max(chain).min(outputs.next_multiple_of(chain))
-    }
-}
-
-impl Engine {
-    /// Computes a filter's gradient, rows of `n` at distance `out_row`, as sums over groups of images in order.
-    ///
-    /// # Safety
-    ///
-    /// `out` is writable for a row of `n` for each tap, and nobody else uses these.
-    pub(crate) unsafe fn direct_filter_gradient<T: Real>(
-        &self,
-        x: &FilterGradient<'_, T>,
-        out: *mut T,
-        out_row: usize,
-    ) {
-        let size = x.n_taps() * x.n;
-        let group = images_of_task(x.batch);
-        let groups = x.batch.div_ceil(group);
-        with_scratch::<T, _>(size * groups, |partial| {
-            let all = Shared(partial.as_mut_ptr());
-            (self.parallel_for)(groups, &|task| {
-                let images = task * group..((task + 1) * group).min(x.batch);
-                self.gradient_of_images(x, images, all.at(task * size));
-            });
-            let out = Output { data: out, stride: out_row, rows: None };
-            // SAFETY: by the contract of this function.
-            unsafe { self.add_parts(partial, [x.n_taps(), x.n], &out) };
-        });
-    }
-
-    /// The part of the gradient that comes from some images.
-    fn gradient_of_images<T: Real>(&self, x: &FilterGradient<'_, T>, images: Range<usize>, c: *mut T) {
-        let w = &x.window;
-        let Some(tile) = ImageTile::new(std::iter::once(w)) else { return };
-        if self.narrow && self.gradient_by_groups(x, tile, images.clone(), c) {
-            return;
-        }
-        let (chain, lines_per_tile) = (x.lines_of_chain(), x.lines_of_copy(&tile));
-        let distances = [tile.stride * tile.line, w.x.stride as usize * tile.channels];
-        let pixels = pixels_of_lines([chain, w.x.outputs], distances);
-        let panels = self.len_of_columns(x, pixels.len());
-        with_scratch::<T, _>(tile.len(lines_per_tile) + panels, |scratch| {
-            let (copy, packed) = scratch.split_at_mut(tile.len(lines_per_tile));
-            let mut fresh = true;
-            for image in images {
-                for first in (0..w.y.outputs).step_by(lines_per_tile) {
-                    let lines = first..(first + lines_per_tile).min(w.y.outputs);
-                    let copy = &mut copy[..tile.len(lines.len())];
-                    tile.copy(self.level, w, image, &lines, copy);
-                    for line in lines.clone().step_by(chain) {
-                        let now = line..(line + chain).min(lines.end);
-                        let start = (line - first) * tile.stride * tile.line + tile.start(w);
-                        let offsets = &pixels[..now.len() * w.x.outputs];
-                        self.gradient_of_chain(x, &tile, &copy[start..], offsets, image, line, packed, c, fresh);
-                        fresh = false;
-                    }
-                }
-            }
-        });
-    }
-
-    /// Elements of the panels for [`Engine::columns_of_chain`].
-    pub(super) fn len_of_columns<T: Real>(&self, x: &FilterGradient<'_, T>, n_steps: usize) -> usize {
-        x.n.next_multiple_of(T::kernels(self.level).width) * n_steps
-    }
-
-    /// The cotangent's channels at some pixels: where they lie, or in `packed` if vectors would read beyond them, or if
-    /// they are read `often` and several panels lie apart.
-    pub(super) fn columns_of_chain<T: Real>(
-        &self,
-        x: &FilterGradient<'_, T>,
-        steps: Range<usize>,
-        often: bool,
-        packed: &mut [T],
-    ) -> ChainColumns<T> {
-        let kernels = T::kernels(self.level);
-        let (width, n_steps) = (kernels.width, steps.len());
-        let (data, _, row) = x.ct.parts();
-        let is_far = x.n > width && (row as usize).saturating_mul(n_steps * size_of::<T>()) > FAR;
-        if kernels.reads_whole(x.n) && !(often && is_far) {
-            let b = data.wrapping_offset(steps.start as isize * row);
-            return ChainColumns { b, b_panel: width, b_row: row as usize };
-        }
-        for (panel, to) in packed.chunks_exact_mut(width * n_steps).take(x.n.div_ceil(width)).enumerate() {
-            let outer = panel * width..((panel + 1) * width).min(x.n);
-            x.ct.pack(outer, steps.clone(), Layout::Interleaved, width, to);
-        }
-        ChainColumns { b: packed.as_ptr(), b_panel: width * n_steps, b_row: width }
-    }
-
-    /// One chain of pixels, for all taps.
-    #[expect(clippy::too_many_arguments, reason = "the inside of three loops, cut out for its length")]
-    fn gradient_of_chain<T: Real>(
-        &self,
-        x: &FilterGradient<'_, T>,
-        tile: &ImageTile,
-        copy: &[T],
-        offsets: &[isize],
-        image: usize,
-        line: usize,
-        packed: &mut [T],
-        c: *mut T,
-        fresh: bool,
-    ) {
-        let kernels = T::kernels(self.level);
-        let w = &x.window;
-        let steps = x.steps(image, line, offsets.len());
-        let ChainColumns { b, b_panel, b_row } = self.columns_of_chain(x, steps, self.narrow, packed);
-        // Neighbouring taps are neighbours in the copy, so a line of the kernel is one line of rows.
-        let merged = w.x.dilation == 1;
-        let (mut lines, rows) = if merged { (1, w.x.taps * w.channels) } else { (w.x.taps, w.channels) };
-        let (mut a_line, mut c_line, mut calls) = (w.x.dilation as usize * w.channels, w.channels * x.n, w.y.taps);
-        // Of a single line of taps, which has no next one, the dilation may be any number.
-        let a_tap = if w.y.taps > 1 { w.y.dilation as usize * tile.line } else { 0 };
-        let c_tap = w.x.taps * w.channels * x.n;
-        if self.narrow && merged {
-            // All lines of taps at once, so that there are chains enough where these are short.
-            (lines, a_line, c_line, calls) = (w.y.taps, a_tap, c_tap, 1);
-        }
-        for tap in 0..calls {
-            let block = Lines {
-                lines,
-                rows,
-                cols: x.n,
-                offsets,
-                a: copy[tap * a_tap..].as_ptr(),
-                a_line,
-                a_row: 1,
-                b,
-                b_panel,
-                b_row,
-                c: c.wrapping_add(tap * c_tap),
-                c_line,
-                c_row: x.n,
-                fresh,
-            };
-            // SAFETY: the level is present; the copy covers all taps of these pixels and the slack a last tile, B
-            // has whole vectors of the cotangent of these pixels, and C is this task's own.
-            unsafe { (kernels.lines)(&block) };
-        }
     }
 }

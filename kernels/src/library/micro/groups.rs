@@ -8,8 +8,9 @@
 
 use std::ops::Range;
 
-use super::direct::{ChainColumns, FAR, FilterGradient, ImageTile, pixels_of_lines};
+use super::direct::ImageTile;
 use super::drive::Engine;
+use super::filter::{ChainColumns, FAR, FilterGradient, TapLine, pixels_of_lines};
 use super::tile::Lines;
 use super::window::copy_pieces;
 use super::{Kernels, Real, Window, with_scratch};
@@ -151,6 +152,24 @@ impl<T: Real> GroupedChain<'_, T> {
     /// first-level cache holds.
     fn add(&self, kernels: Kernels<T>, x: &FilterGradient<'_, T>, c: *mut T, fresh: bool) {
         let (w, held, columns) = (&x.window, self.held, &self.columns);
+        if x.slides(&kernels) {
+            for group in 0..held.n_groups {
+                for y in 0..w.y.taps {
+                    let row = y * w.x.taps * w.channels + group * held.group;
+                    let taps = TapLine {
+                        a: self.copy[group * self.plane + held.at_tap(w, y)..].as_ptr(),
+                        a_line: held.tile.stride * held.line(),
+                        a_pixel: held.group,
+                        a_row: 1,
+                        rows: held.group,
+                        c: c.wrapping_add(row * x.n),
+                        c_row: x.n,
+                    };
+                    taps.add(kernels, x, columns, self.offsets, fresh);
+                }
+            }
+            return;
+        }
         for (panel, j) in (0..x.n).step_by(kernels.width).enumerate() {
             for group in 0..held.n_groups {
                 for y in 0..w.y.taps {

@@ -13,6 +13,7 @@ mod column;
 mod copy;
 mod direct;
 mod drive;
+mod filter;
 mod grid;
 mod groups;
 mod heights;
@@ -24,6 +25,7 @@ mod peak;
 mod scratch;
 mod shallow;
 mod simd;
+mod sliding;
 mod small;
 mod softmax;
 mod tile;
@@ -34,10 +36,11 @@ use std::ops::{Add, Range};
 pub(crate) use attention::{HeadGradients, HeadTerms, Heads};
 use column::Column;
 pub(crate) use column::is_streamed;
-pub(crate) use direct::{ConvPart, DirectConv, FilterGradient, images_of_task, lines_of_chain};
+pub(crate) use direct::{ConvPart, DirectConv};
 pub(crate) use drive::{Engine, Output, Product, is_split, is_unpacked, unpacked};
 #[cfg(test)]
 pub(crate) use drive::{ParallelFor, split_depth};
+pub(crate) use filter::{FilterGradient, images_of_task, lines_of_chain};
 pub(crate) use grid::{is_one_task, share};
 use narrow::Narrow;
 pub(crate) use narrow::is_narrow;
@@ -46,6 +49,7 @@ pub(crate) use pack::{Strided, Taps};
 pub(crate) use scratch::{with_bytes, with_scratch};
 use shallow::Shallow;
 pub(crate) use shallow::is_shallow;
+use sliding::Sliding;
 use small::Unpacked;
 pub(crate) use softmax::SoftmaxReal;
 use tile::{Block, Deinterleave, Lines};
@@ -188,6 +192,8 @@ pub(crate) struct Kernels<T> {
     block: unsafe fn(&Block<T>),
     /// Computes a block of C straight from an image.
     lines: unsafe fn(&Lines<'_, T>),
+    /// Computes the chains of a filter's gradient for some taps at once, where there are registers enough.
+    sliding: Option<unsafe fn(&Sliding<T>)>,
     /// Computes a few columns of a block of C from an image in planes.
     planes: unsafe fn(&Lines<'_, T>),
     /// Copies pixels to planes.
@@ -330,6 +336,7 @@ macro_rules! kernels {
             width: $nv * lanes,
             block,
             lines,
+            sliding: None,
             planes,
             spread,
             unpacked,
@@ -344,6 +351,20 @@ macro_rules! kernels {
     }};
 }
 
+/// [`Kernels::sliding`] of one vector type, on 32 vector registers.
+#[cfg(target_arch = "x86_64")]
+macro_rules! sliding {
+    ($vector:ty, $features:literal) => {{
+        #[target_feature(enable = $features)]
+        unsafe fn sliding(x: &Sliding<<$vector as simd::Simd>::Elem>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { sliding::sliding::<$vector>(x) }
+        }
+
+        Some(sliding)
+    }};
+}
+
 /// The kernels of the portable level.
 fn portable<T: Real>() -> Kernels<T> {
     Kernels {
@@ -351,6 +372,7 @@ fn portable<T: Real>() -> Kernels<T> {
         width: 8,
         block: tile::block::<simd::Portable<T>, 4, 2, 1, 2>,
         lines: tile::lines::<simd::Portable<T>, 4, 3, 2, 1, 2, 4, 3, 2, 1>,
+        sliding: None,
         planes: tile::planes::<simd::Portable<T>>,
         spread: tile::spread::<simd::Portable<T>>,
         unpacked: small::unpacked::<T>,
@@ -390,6 +412,7 @@ impl Real for f32 {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx512Small => Kernels {
                 is_quick: level == Level::Avx512,
+                sliding: sliding!(simd::Avx512F32, "avx512f,avx512vl,avx2,fma"),
                 ..kernels!(simd::Avx512F32, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 14 8 6 4, or 16 14 8 4)
             },
             #[cfg(target_arch = "x86_64")]
@@ -414,6 +437,7 @@ impl Real for f64 {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx512Small => Kernels {
                 is_quick: level == Level::Avx512,
+                sliding: sliding!(simd::Avx512F64, "avx512f,avx512vl,avx2,fma"),
                 ..kernels!(simd::Avx512F64, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 14 8 6 4, or 16 14 8 4)
             },
             #[cfg(target_arch = "x86_64")]

@@ -3,8 +3,9 @@
 //! Nothing is packed: channels of a pixel are neighbours, and so are those of the cotangent. Chains, parts and their order
 //! are those of the product in place of this, which is cut along its depth.
 
-use super::direct::{FilterGradient, Shared};
+use super::direct::Shared;
 use super::drive::{Engine, Output, split_depth};
+use super::filter::FilterGradient;
 use super::tile::Lines;
 use super::{Real, block_depth, with_scratch};
 

@@ -233,7 +233,7 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const W: usize, const S
 
 /// Stores a tile's sums to C, or adds them.
 #[inline(always)]
-unsafe fn finish<S: Simd, const M: usize, const NV: usize>(
+pub(super) unsafe fn finish<S: Simd, const M: usize, const NV: usize>(
     mut sums: [[S::Vector; NV]; M],
     [c, before]: [*mut S::Elem; 2],
     [c_row, before_row]: [usize; 2],

@@ -1,0 +1,326 @@
+//! Gradients of filters from copies of images.
+//!
+//! The rows of a tile are taps that are neighbours in the copy, and its chains go over the pixels of some lines. The parts
+//! of a batch are added up in order.
+
+use std::ops::Range;
+
+use super::direct::{ImageTile, Shared, TASKS};
+use super::drive::{Engine, Output};
+use super::pack::{PanelSource, Strided};
+use super::sliding::{MOST_TAPS, SPARE_ROWS, Sliding};
+use super::tile::Lines;
+use super::{Kernels, Layout, Real, Window, with_scratch};
+
+/// Bytes that the pixels of a chain span from where they are copied: half of a first-level cache.
+pub(super) const FAR: usize = 16 << 10;
+
+/// Outputs of a line from which on taps that follow each other share pixels.
+const LONG_LINE: usize = 10;
+
+/// A filter's gradient: windows, with taps as rows, times the cotangent.
+pub(crate) struct FilterGradient<'a, T> {
+    /// The windows of the image.
+    pub(crate) window: Window<'a, T>,
+    /// The cotangent, with channels as rows and pixels as steps; channels are neighbours.
+    pub(crate) ct: &'a Strided<T>,
+    /// Number of images.
+    pub(crate) batch: usize,
+    /// Channels of the cotangent's group.
+    pub(crate) n: usize,
+}
+
+/// The cotangent's channels at the pixels of a chain: in panels, or where they lie.
+pub(super) struct ChainColumns<T> {
+    pub(super) b: *const T,
+    /// Elements from panel to panel, and from pixel to pixel.
+    pub(super) b_panel: usize,
+    pub(super) b_row: usize,
+}
+
+/// Lines of outputs in one chain of a filter's gradient, of some lines of some pixels: as many as make a chain of good
+/// length.
+pub(crate) fn lines_of_chain([height, width]: [usize; 2]) -> usize {
+    (256 / width.max(1)).clamp(1, height.max(1))
+}
+
+/// Images whose chains are added up before those of others, in a filter's gradient of a batch.
+pub(crate) fn images_of_task(batch: usize) -> usize {
+    batch.div_ceil(TASKS)
+}
+
+/// Where each pixel of some lines lies, by the distances of lines and of pixels.
+pub(super) fn pixels_of_lines([lines, width]: [usize; 2], [line, pixel]: [usize; 2]) -> Vec<isize> {
+    let mut pixels = Vec::with_capacity(lines * width);
+    for y in 0..lines {
+        pixels.extend((0..width).map(|x| (y * line + x * pixel) as isize));
+    }
+    pixels
+}
+
+impl<T: Real> FilterGradient<'_, T> {
+    /// Number of rows of the result.
+    fn n_taps(&self) -> usize {
+        self.window.y.taps * self.window.x.taps * self.window.channels
+    }
+
+    /// Lines of outputs in one chain.
+    pub(super) fn lines_of_chain(&self) -> usize {
+        lines_of_chain([self.window.y.outputs, self.window.x.outputs])
+    }
+
+    /// The steps of a chain of `n` pixels from a line on.
+    pub(super) fn steps(&self, image: usize, line: usize, n: usize) -> Range<usize> {
+        let first = (image * self.window.y.outputs + line) * self.window.x.outputs;
+        first..first + n
+    }
+
+    /// Whether taps that follow each other share pixels that are read once. Pairs of them save less than rows of two
+    /// vectors do, and of short lines, the first and last pixels take what the others save.
+    pub(super) fn slides(&self, kernels: &Kernels<T>) -> bool {
+        let w = &self.window.x;
+        let together = w.taps.div_ceil(w.stride as usize);
+        let pays = if self.n <= kernels.lanes { together > 1 } else { together > 2 && together != 4 };
+        kernels.sliding.is_some() && pays && w.dilation == 1 && w.outputs >= LONG_LINE
+    }
+
+    /// Whether the rows of taps that follow each other are lines of taps, of which there are more than channels.
+    fn has_lines_as_rows(&self) -> bool {
+        self.window.y.taps > self.window.channels
+    }
+
+    /// Lines of outputs that are computed from one copy.
+    pub(super) fn lines_of_copy(&self, tile: &ImageTile) -> usize {
+        let (chain, outputs) = (self.lines_of_chain(), self.window.y.outputs);
+        (tile.lines_per_tile() / chain * chain).max(chain).min(outputs.next_multiple_of(chain))
+    }
+}
+
+/// A line of taps and some rows, at the pixels of a chain.
+pub(super) struct TapLine<T> {
+    /// The pixel that the first output meets with the first tap.
+    pub(super) a: *const T,
+    /// Elements from one line of outputs to the next, from pixel to pixel, and from row to row.
+    pub(super) a_line: usize,
+    pub(super) a_pixel: usize,
+    pub(super) a_row: usize,
+    pub(super) rows: usize,
+    /// The result for the first tap and row, and the distance of rows.
+    pub(super) c: *mut T,
+    pub(super) c_row: usize,
+}
+
+impl<T: Real> TapLine<T> {
+    /// Adds the chain of each tap and row to the result, or stores it: taps a stride apart at once.
+    pub(super) fn add(
+        &self,
+        kernels: Kernels<T>,
+        x: &FilterGradient<'_, T>,
+        columns: &ChainColumns<T>,
+        offsets: &[isize],
+        fresh: bool,
+    ) {
+        let w = &x.window.x;
+        let (stride, c_tap) = (w.stride as usize, x.window.channels * x.n);
+        for first in 0..stride.min(w.taps) {
+            let mut tap = first;
+            while tap < w.taps {
+                let taps = match (w.taps - tap).div_ceil(stride) {
+                    1 => 1,
+                    2 | 4 => 2,
+                    _ => MOST_TAPS,
+                };
+                let (a, c) = (self.a.wrapping_add(tap * self.a_pixel), self.c.wrapping_add(tap * c_tap));
+                let sliding = Sliding {
+                    taps,
+                    outputs: [offsets.len() / w.outputs, w.outputs],
+                    rows: self.rows,
+                    cols: x.n,
+                    a,
+                    a_line: self.a_line,
+                    a_pixel: stride * self.a_pixel,
+                    a_row: self.a_row,
+                    b: columns.b,
+                    width: kernels.width,
+                    b_panel: columns.b_panel,
+                    b_row: columns.b_row,
+                    c,
+                    c_tap: stride * c_tap,
+                    c_row: self.c_row,
+                    fresh,
+                };
+                // SAFETY: the level is present; the copy covers all taps of these pixels and the slack a last tile, B
+                // has whole vectors of the cotangent of these pixels, and C is this task's own.
+                unsafe {
+                    match kernels.sliding.filter(|_| taps > 1) {
+                        Some(slide) => slide(&sliding),
+                        None => (kernels.lines)(&sliding.lines(offsets)),
+                    }
+                }
+                tap += taps * stride;
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Computes a filter's gradient, rows of `n` at distance `out_row`, as sums over groups of images in order.
+    ///
+    /// # Safety
+    ///
+    /// `out` is writable for a row of `n` for each tap, and nobody else uses these.
+    pub(crate) unsafe fn direct_filter_gradient<T: Real>(
+        &self,
+        x: &FilterGradient<'_, T>,
+        out: *mut T,
+        out_row: usize,
+    ) {
+        let size = x.n_taps() * x.n;
+        let group = images_of_task(x.batch);
+        let groups = x.batch.div_ceil(group);
+        with_scratch::<T, _>(size * groups, |partial| {
+            let all = Shared(partial.as_mut_ptr());
+            (self.parallel_for)(groups, &|task| {
+                let images = task * group..((task + 1) * group).min(x.batch);
+                self.gradient_of_images(x, images, all.at(task * size));
+            });
+            let out = Output { data: out, stride: out_row, rows: None };
+            // SAFETY: by the contract of this function.
+            unsafe { self.add_parts(partial, [x.n_taps(), x.n], &out) };
+        });
+    }
+
+    /// The part of the gradient that comes from some images.
+    fn gradient_of_images<T: Real>(&self, x: &FilterGradient<'_, T>, images: Range<usize>, c: *mut T) {
+        let w = &x.window;
+        let Some(mut tile) = ImageTile::new(std::iter::once(w)) else { return };
+        if self.narrow && self.gradient_by_groups(x, tile, images.clone(), c) {
+            return;
+        }
+        if x.has_lines_as_rows() {
+            tile.slack = tile.slack.max(SPARE_ROWS * w.y.dilation as usize * tile.line);
+        }
+        let (chain, lines_per_tile) = (x.lines_of_chain(), x.lines_of_copy(&tile));
+        let distances = [tile.stride * tile.line, w.x.stride as usize * tile.channels];
+        let pixels = pixels_of_lines([chain, w.x.outputs], distances);
+        let panels = self.len_of_columns(x, pixels.len());
+        with_scratch::<T, _>(tile.len(lines_per_tile) + panels, |scratch| {
+            let (copy, packed) = scratch.split_at_mut(tile.len(lines_per_tile));
+            let mut fresh = true;
+            for image in images {
+                for first in (0..w.y.outputs).step_by(lines_per_tile) {
+                    let lines = first..(first + lines_per_tile).min(w.y.outputs);
+                    let copy = &mut copy[..tile.len(lines.len())];
+                    tile.copy(self.level, w, image, &lines, copy);
+                    for line in lines.clone().step_by(chain) {
+                        let now = line..(line + chain).min(lines.end);
+                        let start = (line - first) * tile.stride * tile.line + tile.start(w);
+                        let offsets = &pixels[..now.len() * w.x.outputs];
+                        self.gradient_of_chain(x, &tile, &copy[start..], offsets, image, line, packed, c, fresh);
+                        fresh = false;
+                    }
+                }
+            }
+        });
+    }
+
+    /// Elements of the panels for [`Engine::columns_of_chain`].
+    pub(super) fn len_of_columns<T: Real>(&self, x: &FilterGradient<'_, T>, n_steps: usize) -> usize {
+        x.n.next_multiple_of(T::kernels(self.level).width) * n_steps
+    }
+
+    /// The cotangent's channels at some pixels: where they lie, or in `packed` if vectors would read beyond them, or if
+    /// they are read `often` and several panels lie apart.
+    pub(super) fn columns_of_chain<T: Real>(
+        &self,
+        x: &FilterGradient<'_, T>,
+        steps: Range<usize>,
+        often: bool,
+        packed: &mut [T],
+    ) -> ChainColumns<T> {
+        let kernels = T::kernels(self.level);
+        let (width, n_steps) = (kernels.width, steps.len());
+        let (data, _, row) = x.ct.parts();
+        let is_far = x.n > width && (row as usize).saturating_mul(n_steps * size_of::<T>()) > FAR;
+        if kernels.reads_whole(x.n) && !(often && is_far) {
+            let b = data.wrapping_offset(steps.start as isize * row);
+            return ChainColumns { b, b_panel: width, b_row: row as usize };
+        }
+        for (panel, to) in packed.chunks_exact_mut(width * n_steps).take(x.n.div_ceil(width)).enumerate() {
+            let outer = panel * width..((panel + 1) * width).min(x.n);
+            x.ct.pack(outer, steps.clone(), Layout::Interleaved, width, to);
+        }
+        ChainColumns { b: packed.as_ptr(), b_panel: width * n_steps, b_row: width }
+    }
+
+    /// One chain of pixels, for all taps.
+    #[expect(clippy::too_many_arguments, reason = "the inside of three loops, cut out for its length")]
+    fn gradient_of_chain<T: Real>(
+        &self,
+        x: &FilterGradient<'_, T>,
+        tile: &ImageTile,
+        copy: &[T],
+        offsets: &[isize],
+        image: usize,
+        line: usize,
+        packed: &mut [T],
+        c: *mut T,
+        fresh: bool,
+    ) {
+        let kernels = T::kernels(self.level);
+        let w = &x.window;
+        let steps = x.steps(image, line, offsets.len());
+        let columns = self.columns_of_chain(x, steps, self.narrow, packed);
+        if self.narrow && x.slides(&kernels) {
+            let channels = [w.channels, 1, x.n];
+            let lines = [w.y.taps, w.y.dilation as usize * tile.line, w.x.taps * w.channels * x.n];
+            let (calls, rows) = if x.has_lines_as_rows() { (channels, lines) } else { (lines, channels) };
+            for call in 0..calls[0] {
+                let taps = TapLine {
+                    a: copy[call * calls[1]..].as_ptr(),
+                    a_line: tile.stride * tile.line,
+                    a_pixel: tile.channels,
+                    rows: rows[0],
+                    a_row: rows[1],
+                    c: c.wrapping_add(call * calls[2]),
+                    c_row: rows[2],
+                };
+                taps.add(kernels, x, &columns, offsets, fresh);
+            }
+            return;
+        }
+        let ChainColumns { b, b_panel, b_row } = columns;
+        // Neighbouring taps are neighbours in the copy, so a line of the kernel is one line of rows.
+        let merged = w.x.dilation == 1;
+        let (mut lines, rows) = if merged { (1, w.x.taps * w.channels) } else { (w.x.taps, w.channels) };
+        let (mut a_line, mut c_line, mut calls) = (w.x.dilation as usize * w.channels, w.channels * x.n, w.y.taps);
+        // Of a single line of taps, which has no next one, the dilation may be any number.
+        let a_tap = if w.y.taps > 1 { w.y.dilation as usize * tile.line } else { 0 };
+        let c_tap = w.x.taps * w.channels * x.n;
+        if self.narrow && merged {
+            // All lines of taps at once, so that there are chains enough where these are short.
+            (lines, a_line, c_line, calls) = (w.y.taps, a_tap, c_tap, 1);
+        }
+        for tap in 0..calls {
+            let block = Lines {
+                lines,
+                rows,
+                cols: x.n,
+                offsets,
+                a: copy[tap * a_tap..].as_ptr(),
+                a_line,
+                a_row: 1,
+                b,
+                b_panel,
+                b_row,
+                c: c.wrapping_add(tap * c_tap),
+                c_line,
+                c_row: x.n,
+                fresh,
+            };
+            // SAFETY: the level is present; the copy covers all taps of these pixels and the slack a last tile, B
+            // has whole vectors of the cotangent of these pixels, and C is this task's own.
+            unsafe { (kernels.lines)(&block) };
+        }
+    }
+}
