@@ -6,6 +6,7 @@
 //! Channels are the vector axis. A gradient adds the windows of one input element in row-major order.
 
 mod fast;
+mod quads;
 
 use std::ops::Range;
 
@@ -314,6 +315,7 @@ impl PoolTwin for NaivePool {
 
 #[cfg(test)]
 mod tests {
+    use super::quads::Quads;
     use super::*;
     use crate::library::testing::{Draw, assert_twins, values_of};
 
@@ -348,6 +350,35 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn windows_side_by_side_agree_with_their_twins() {
+        let (mut draw, mut n_quads, mut n_everywhere) = (Draw::new(4), 0, 0);
+        for round in 0..120 {
+            let [height, width] = [0; 2].map(|_| [2, 3, 4, 6, 7, 8, 12][draw.below(7)]);
+            let [before, after] = [8, 3].map(|n| usize::from(draw.below(n) == 0));
+            let pool = Pool2d {
+                dtype: [DType::F32, DType::F64][round % 2],
+                batch: [1, 3, 8][draw.below(3)],
+                height,
+                width,
+                channels: [1, 2, 3, 4, 7, 8, 12, 16, 29, 36][draw.below(10)],
+                window: [2, 2],
+                stride: [2, 2],
+                padding: [[0, after], [before, 0]],
+                kind: PoolKind::ALL[round / 2 % 2],
+                pass: [PoolPass::Forward, PoolPass::Gradient][round / 4 % 2],
+            };
+            let quads = Quads::of(&pool);
+            n_quads += usize::from(quads.is_some());
+            n_everywhere += usize::from(quads.is_some_and(|quads| quads.are_everywhere()));
+            assert_twins(&pool.into(), &mut draw);
+        }
+        assert!(
+            n_quads > n_everywhere && n_everywhere > 20,
+            "{n_quads} with such windows, {n_everywhere} of them alone"
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::quads::Quads;
 use super::{Pool2d, PoolKind, PoolTwin};
 use crate::library::number::Number;
 use crate::library::view::{TileView, for_each_tile, prefetch, tile_columns, vectorized};
@@ -11,6 +12,12 @@ pub(super) struct FastPool;
 
 impl PoolTwin for FastPool {
     fn forward<T: Number>(&self, pool: &Pool2d, kind: PoolKind, x: &[T], out: &mut [T]) {
+        if let Some(quads) = Quads::of(pool) {
+            return match kind {
+                PoolKind::Max => quads.fold(x, T::LOWEST, T::larger, out),
+                PoolKind::Sum => quads.fold(x, T::default(), T::plus, out),
+            };
+        }
         match kind {
             PoolKind::Max => each_result(pool, out, &Fold { x, unit: T::LOWEST, combine: T::larger }),
             PoolKind::Sum => each_result(pool, out, &Fold { x, unit: T::default(), combine: T::plus }),
@@ -18,11 +25,17 @@ impl PoolTwin for FastPool {
     }
 
     fn sum_gradient<T: Number>(&self, pool: &Pool2d, ct: &[T], out: &mut [T]) {
-        each_image(pool, out, &SumGradient { ct, is_alone: pool.is_disjoint() });
+        match Quads::of(pool).filter(Quads::are_everywhere) {
+            Some(quads) => quads.sum_gradient(ct, out),
+            None => each_image(pool, out, &SumGradient { ct, is_alone: pool.is_disjoint() }),
+        }
     }
 
     fn max_gradient<T: Number>(&self, pool: &Pool2d, x: &[T], ct: &[T], out: &mut [T]) {
-        each_image(pool, out, &MaxGradient { x, ct, is_alone: pool.is_disjoint() });
+        match Quads::of(pool).filter(Quads::are_everywhere) {
+            Some(quads) => quads.max_gradient(x, ct, out),
+            None => each_image(pool, out, &MaxGradient { x, ct, is_alone: pool.is_disjoint() }),
+        }
     }
 
     fn max_gather<T: Number>(&self, pool: &Pool2d, x: &[T], t: &[T], out: &mut [T]) {
