@@ -9,8 +9,9 @@ use std::ops::Range;
 
 use super::drive::Engine;
 use super::pack::PanelSource;
-use super::tile::{Deinterleave, Lines};
-use super::{Level, Real, Window, WindowAxis, block_depth, with_scratch};
+use super::planes::Deinterleave;
+use super::tile::Lines;
+use super::{Kernels, Level, Real, Window, WindowAxis, block_depth, with_scratch};
 
 /// Elements of an image that a task holds at a time, unless a single line of windows needs more.
 const MAX_TILE: usize = 96 << 10;
@@ -20,6 +21,30 @@ pub(super) const TASKS: usize = 16;
 
 /// Channels of a result up to which pixels are lanes, for most of a vector of channels would be empty.
 const MOST_IN_PLANES: usize = 4;
+
+/// Channels of a result that have tiles of their own in planes, where there are instructions for them.
+const EIGHT: usize = 8;
+const TWICE_EIGHT: usize = 16;
+
+/// Length of chains from which on twice as many channels pay in planes, for copying the image to them is paid once.
+const LONG_CHAIN: usize = 64;
+
+/// Whether pixels are lanes: where channels would leave most of a vector empty, and where eight of them would leave half
+/// of it empty, or take a load for each multiplication.
+fn is_in_planes<T>(kernels: &Kernels<T>, n: usize, parts: &[ConvPart<'_, T>]) -> bool {
+    parts.iter().all(|part| {
+        let w = &part.window;
+        let (outputs, lanes) = (w.x.outputs, w.x.outputs.next_multiple_of(kernels.lanes));
+        let depth = w.y.taps * w.x.taps * w.channels;
+        let pays = match n {
+            EIGHT => 2 * outputs >= lanes,
+            // Nearly no lane is empty.
+            TWICE_EIGHT => 10 * outputs >= 9 * lanes && depth >= LONG_CHAIN,
+            _ => false,
+        };
+        w.x.stride == 1 && (n <= MOST_IN_PLANES || kernels.exchanges && pays)
+    })
+}
 
 /// A pass that has a result for each pixel: windows of a batch of images, times a filter.
 pub(crate) struct DirectConv<'a, T> {
@@ -268,8 +293,7 @@ impl Engine {
         let depth = |part: &ConvPart<'_, T>| part.window.y.taps * part.window.x.taps * part.window.channels;
         let mut tile = ImageTile::new(x.parts.iter().filter(|part| depth(part) > 0).map(|part| &part.window));
         if let Some(tile) = &mut tile {
-            let has_neighbours = x.parts.iter().all(|part| part.window.x.stride == 1);
-            tile.in_planes = self.narrow && x.n <= MOST_IN_PLANES && has_neighbours;
+            tile.in_planes = self.narrow && is_in_planes(&T::kernels(self.level), x.n, &x.parts);
             if self.narrow && !tile.in_planes {
                 tile.place(x.parts.iter().filter(|part| depth(part) > 0).map(|part| &part.window));
             }

@@ -22,6 +22,7 @@ mod one_tap;
 mod pack;
 mod parts;
 mod peak;
+mod planes;
 mod scratch;
 mod shallow;
 mod simd;
@@ -46,13 +47,14 @@ use narrow::Narrow;
 pub(crate) use narrow::is_narrow;
 use pack::CHUNK;
 pub(crate) use pack::{Strided, Taps};
+use planes::Deinterleave;
 pub(crate) use scratch::{with_bytes, with_scratch};
 use shallow::Shallow;
 pub(crate) use shallow::is_shallow;
 use sliding::Sliding;
 use small::Unpacked;
 pub(crate) use softmax::SoftmaxReal;
-use tile::{Block, Deinterleave, Lines};
+use tile::{Block, Lines};
 pub(crate) use window::{PixelRows, TapRows, Window, WindowAxis};
 
 use super::plain::Plain;
@@ -211,6 +213,8 @@ pub(crate) struct Kernels<T> {
     /// Elements of a vector, and of the shortest one.
     lanes: usize,
     least_lanes: usize,
+    /// Whether eight columns have tiles in planes.
+    exchanges: bool,
     /// Whether tasks copy panels of B, whose tiles then find them in the nearest cache; it is too small for that at one
     /// level.
     is_quick: bool,
@@ -291,13 +295,13 @@ macro_rules! kernels {
         #[target_feature(enable = $features)]
         unsafe fn planes(x: &Lines<'_, Elem>) {
             // SAFETY: handed on; the features are enabled here.
-            unsafe { tile::planes::<$vector>(x) }
+            unsafe { planes::planes::<$vector>(x) }
         }
 
         #[target_feature(enable = $features)]
         unsafe fn spread(x: &Deinterleave<Elem>) {
             // SAFETY: handed on; the features are enabled here.
-            unsafe { tile::spread::<$vector>(x) }
+            unsafe { planes::spread::<$vector>(x) }
         }
 
         #[target_feature(enable = $features)]
@@ -346,6 +350,7 @@ macro_rules! kernels {
             chains,
             lanes,
             least_lanes,
+            exchanges: simd::exchanges::<$vector>(),
             is_quick: true,
         }
     }};
@@ -373,8 +378,8 @@ fn portable<T: Real>() -> Kernels<T> {
         block: tile::block::<simd::Portable<T>, 4, 2, 1, 2>,
         lines: tile::lines::<simd::Portable<T>, 4, 3, 2, 1, 2, 4, 3, 2, 1>,
         sliding: None,
-        planes: tile::planes::<simd::Portable<T>>,
-        spread: tile::spread::<simd::Portable<T>>,
+        planes: planes::planes::<simd::Portable<T>>,
+        spread: planes::spread::<simd::Portable<T>>,
         unpacked: small::unpacked::<T>,
         column: column::column::<simd::Portable<T>>,
         narrow: narrow::narrow::<simd::Portable<T>>,
@@ -382,6 +387,7 @@ fn portable<T: Real>() -> Kernels<T> {
         chains: peak::chains::<simd::Portable<T>>,
         lanes: <simd::Portable<T> as simd::Simd>::LANES,
         least_lanes: simd::least_lanes::<simd::Portable<T>>(),
+        exchanges: false,
         is_quick: true,
     }
 }

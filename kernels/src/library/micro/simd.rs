@@ -37,6 +37,19 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn prefetch(x: *const Self::Elem);
     /// Asks for the cache line at `x`, which may be any address, in the second-level cache.
     unsafe fn prefetch_next(x: *const Self::Elem);
+    /// Whether `write_rows` and `exchange` are short.
+    const EXCHANGES: bool = false;
+
+    /// Writes the first rows of eight elements, at a distance of `step`, or adds to them: lane i of `columns[j]` is the
+    /// element of row i in column j. Only if `EXCHANGES`.
+    #[inline(always)]
+    unsafe fn write_rows(_columns: [Self::Vector; 8], _to: *mut Self::Elem, _step: usize, _rows: usize, _fresh: bool) {}
+
+    /// Copies eight rows of eight elements, at a distance of `step`, to columns at a distance of `to_step`. Only if
+    /// `EXCHANGES`.
+    #[inline(always)]
+    unsafe fn exchange(_from: *const Self::Elem, _step: usize, _to: *mut Self::Elem, _to_step: usize) {}
+
     /// Four rows of four elements, at a distance of `step`, as four columns.
     #[inline(always)]
     unsafe fn columns(x: *const Self::Elem, step: usize) -> [[Self::Elem; 4]; 4] {
@@ -52,12 +65,17 @@ pub(crate) const fn least_lanes<S: Simd>() -> usize {
     <<S::Half as Simd>::Half as Simd>::LANES
 }
 
+/// Whether vectors, and those of half their length, have eight columns exchanged in few instructions.
+pub(crate) const fn exchanges<S: Simd>() -> bool {
+    S::EXCHANGES && S::Half::EXCHANGES
+}
+
 /// Implements [`Simd`] for a marker type by naming the intrinsics.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! simd {
     ($name:ident, $elem:ty, $vector:ty, $lanes:expr, half $half:ty, zero $zero:expr, splat $splat:expr, load $load:expr,
      store $store:expr, mul_add $mul_add:expr, add $add:expr, prefetch $prefetch:expr,
-     next $next:expr $(, columns $columns:ident)?) => {
+     next $next:expr $(, columns $columns:ident)? $(, rows $rows:ident exchange $exchange:ident)?) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name;
 
@@ -115,6 +133,21 @@ macro_rules! simd {
                     unsafe { $columns(x, step) }
                 }
             )?
+            $(
+                const EXCHANGES: bool = true;
+
+                #[inline(always)]
+                unsafe fn write_rows(columns: [$vector; 8], to: *mut $elem, step: usize, rows: usize, fresh: bool) {
+                    // SAFETY: see the impl.
+                    unsafe { $rows(columns, to, step, rows, fresh) }
+                }
+
+                #[inline(always)]
+                unsafe fn exchange(from: *const $elem, step: usize, to: *mut $elem, to_step: usize) {
+                    // SAFETY: see the impl.
+                    unsafe { $exchange(from, step, to, to_step) }
+                }
+            )?
         }
     };
 }
@@ -127,13 +160,13 @@ mod x86 {
 
     simd!(Avx512F32, f32, __m512, 16, half Avx2F32, zero _mm512_setzero_ps(), splat _mm512_set1_ps, load _mm512_loadu_ps,
         store _mm512_storeu_ps, mul_add _mm512_fmadd_ps, add _mm512_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>,
-        next _mm_prefetch::<_MM_HINT_T1>);
+        next _mm_prefetch::<_MM_HINT_T1>, rows rows_of_16 exchange exchange_8);
     simd!(Avx512F64, f64, __m512d, 8, half Avx2F64, zero _mm512_setzero_pd(), splat _mm512_set1_pd, load _mm512_loadu_pd,
         store _mm512_storeu_pd, mul_add _mm512_fmadd_pd, add _mm512_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
         next _mm_prefetch::<_MM_HINT_T1>);
     simd!(Avx2F32, f32, __m256, 8, half SseF32, zero _mm256_setzero_ps(), splat _mm256_set1_ps, load _mm256_loadu_ps,
         store _mm256_storeu_ps, mul_add _mm256_fmadd_ps, add _mm256_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>,
-        next _mm_prefetch::<_MM_HINT_T1>);
+        next _mm_prefetch::<_MM_HINT_T1>, rows rows_of_8 exchange exchange_8);
     simd!(Avx2F64, f64, __m256d, 4, half SseF64, zero _mm256_setzero_pd(), splat _mm256_set1_pd, load _mm256_loadu_pd,
         store _mm256_storeu_pd, mul_add _mm256_fmadd_pd, add _mm256_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
         next _mm_prefetch::<_MM_HINT_T1>);
@@ -145,6 +178,215 @@ mod x86 {
     simd!(SseF64, f64, __m128d, 2, half SseF64, zero _mm_setzero_pd(), splat _mm_set1_pd, load _mm_loadu_pd,
         store _mm_storeu_pd, mul_add _mm_fmadd_pd, add _mm_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
         next _mm_prefetch::<_MM_HINT_T1>);
+
+    /// Four columns as rows of four elements: part l of 128 bits of the n-th has those of row 4 l + n.
+    macro_rules! quads {
+        ($columns:expr, $cast:ident, $low:ident, $high:ident, $low_pair:ident, $high_pair:ident) => {{
+            let [a, b, c, d] = $columns;
+            let (low, high) = ([$cast($low(a, b)), $cast($low(c, d))], [$cast($high(a, b)), $cast($high(c, d))]);
+            [
+                $low_pair(low[0], low[1]),
+                $high_pair(low[0], low[1]),
+                $low_pair(high[0], high[1]),
+                $high_pair(high[0], high[1]),
+            ]
+        }};
+    }
+
+    /// Rows of eight elements in pairs: lane i of a column is the element of row i. Pair n of the first four has rows n and
+    /// n + 4, and pair n of the others rows n + 8 and n + 12.
+    ///
+    /// # Safety
+    ///
+    /// AVX-512F.
+    #[inline(always)]
+    unsafe fn pairs_of_rows([c0, c1, c2, c3, c4, c5, c6, c7]: [__m512; 8]) -> [[__m512; 4]; 2] {
+        // SAFETY: the instruction set is present.
+        unsafe {
+            let left = quads_of_16([c0, c1, c2, c3]);
+            let right = quads_of_16([c4, c5, c6, c7]);
+            let (first, last) =
+                (_mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0), _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4));
+            // No closures: what they call would not be a part of the function with the instruction set.
+            [
+                [
+                    _mm512_castpd_ps(_mm512_permutex2var_pd(left[0], first, right[0])),
+                    _mm512_castpd_ps(_mm512_permutex2var_pd(left[1], first, right[1])),
+                    _mm512_castpd_ps(_mm512_permutex2var_pd(left[2], first, right[2])),
+                    _mm512_castpd_ps(_mm512_permutex2var_pd(left[3], first, right[3])),
+                ],
+                [
+                    _mm512_castpd_ps(_mm512_permutex2var_pd(left[0], last, right[0])),
+                    _mm512_castpd_ps(_mm512_permutex2var_pd(left[1], last, right[1])),
+                    _mm512_castpd_ps(_mm512_permutex2var_pd(left[2], last, right[2])),
+                    _mm512_castpd_ps(_mm512_permutex2var_pd(left[3], last, right[3])),
+                ],
+            ]
+        }
+    }
+
+    /// [`quads`] of 16 rows.
+    ///
+    /// # Safety
+    ///
+    /// AVX-512F.
+    #[inline(always)]
+    unsafe fn quads_of_16(columns: [__m512; 4]) -> [__m512d; 4] {
+        // SAFETY: the instruction set is present.
+        unsafe {
+            quads!(
+                columns,
+                _mm512_castps_pd,
+                _mm512_unpacklo_ps,
+                _mm512_unpackhi_ps,
+                _mm512_unpacklo_pd,
+                _mm512_unpackhi_pd
+            )
+        }
+    }
+
+    /// [`quads`] of 8 rows.
+    ///
+    /// # Safety
+    ///
+    /// AVX.
+    #[inline(always)]
+    unsafe fn quads_of_8(columns: [__m256; 4]) -> [__m256d; 4] {
+        // SAFETY: the instruction set is present.
+        unsafe {
+            quads!(
+                columns,
+                _mm256_castps_pd,
+                _mm256_unpacklo_ps,
+                _mm256_unpackhi_ps,
+                _mm256_unpacklo_pd,
+                _mm256_unpackhi_pd
+            )
+        }
+    }
+
+    /// [`Simd::write_rows`] of 16 rows.
+    ///
+    /// # Safety
+    ///
+    /// AVX-512F, and writable rows.
+    #[inline(always)]
+    unsafe fn rows_of_16(columns: [__m512; 8], to: *mut f32, step: usize, rows: usize, fresh: bool) {
+        // SAFETY: the instruction set is present, and the rows that are written are there.
+        unsafe {
+            let [first, last] = pairs_of_rows(columns);
+            for (n, pair) in first.into_iter().enumerate() {
+                write_row(low_half(pair), to, step, n, rows, fresh);
+                write_row(high_half(pair), to, step, n + 4, rows, fresh);
+            }
+            for (n, pair) in last.into_iter().enumerate() {
+                write_row(low_half(pair), to, step, n + 8, rows, fresh);
+                write_row(high_half(pair), to, step, n + 12, rows, fresh);
+            }
+        }
+    }
+
+    /// The first eight lanes.
+    ///
+    /// # Safety
+    ///
+    /// AVX-512F.
+    #[inline(always)]
+    unsafe fn low_half(x: __m512) -> __m256 {
+        // SAFETY: the instruction set is present.
+        unsafe { _mm512_castps512_ps256(x) }
+    }
+
+    /// The last eight lanes.
+    ///
+    /// # Safety
+    ///
+    /// AVX-512F.
+    #[inline(always)]
+    unsafe fn high_half(x: __m512) -> __m256 {
+        // SAFETY: the instruction set is present.
+        unsafe { _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(x))) }
+    }
+
+    /// Writes or adds a row of eight elements, if there are so many rows.
+    ///
+    /// # Safety
+    ///
+    /// AVX, and a writable row.
+    #[inline(always)]
+    unsafe fn write_row(new: __m256, to: *mut f32, step: usize, row: usize, rows: usize, fresh: bool) {
+        if row < rows {
+            // SAFETY: the instruction set is present, and the row is there.
+            unsafe {
+                let at = to.add(row * step);
+                _mm256_storeu_ps(at, if fresh { new } else { _mm256_add_ps(_mm256_loadu_ps(at), new) });
+            }
+        }
+    }
+
+    /// Eight rows of eight elements as columns.
+    ///
+    /// # Safety
+    ///
+    /// AVX.
+    #[inline(always)]
+    unsafe fn exchanged([c0, c1, c2, c3, c4, c5, c6, c7]: [__m256; 8]) -> [__m256; 8] {
+        // SAFETY: the instruction set is present.
+        unsafe {
+            let [a0, a1, a2, a3] = quads_of_8([c0, c1, c2, c3]);
+            let [b0, b1, b2, b3] = quads_of_8([c4, c5, c6, c7]);
+            [
+                _mm256_castpd_ps(_mm256_permute2f128_pd::<0x20>(a0, b0)),
+                _mm256_castpd_ps(_mm256_permute2f128_pd::<0x20>(a1, b1)),
+                _mm256_castpd_ps(_mm256_permute2f128_pd::<0x20>(a2, b2)),
+                _mm256_castpd_ps(_mm256_permute2f128_pd::<0x20>(a3, b3)),
+                _mm256_castpd_ps(_mm256_permute2f128_pd::<0x31>(a0, b0)),
+                _mm256_castpd_ps(_mm256_permute2f128_pd::<0x31>(a1, b1)),
+                _mm256_castpd_ps(_mm256_permute2f128_pd::<0x31>(a2, b2)),
+                _mm256_castpd_ps(_mm256_permute2f128_pd::<0x31>(a3, b3)),
+            ]
+        }
+    }
+
+    /// [`Simd::write_rows`] of 8 rows.
+    ///
+    /// # Safety
+    ///
+    /// AVX, and writable rows.
+    #[inline(always)]
+    unsafe fn rows_of_8(columns: [__m256; 8], to: *mut f32, step: usize, rows: usize, fresh: bool) {
+        // SAFETY: handed on.
+        unsafe {
+            for (row, new) in exchanged(columns).into_iter().enumerate() {
+                write_row(new, to, step, row, rows, fresh);
+            }
+        }
+    }
+
+    /// [`Simd::exchange`].
+    ///
+    /// # Safety
+    ///
+    /// AVX, readable rows and writable columns.
+    #[inline(always)]
+    unsafe fn exchange_8(from: *const f32, step: usize, to: *mut f32, to_step: usize) {
+        // SAFETY: the instruction set is present, and rows and columns are there.
+        unsafe {
+            let rows = [
+                _mm256_loadu_ps(from),
+                _mm256_loadu_ps(from.add(step)),
+                _mm256_loadu_ps(from.add(2 * step)),
+                _mm256_loadu_ps(from.add(3 * step)),
+                _mm256_loadu_ps(from.add(4 * step)),
+                _mm256_loadu_ps(from.add(5 * step)),
+                _mm256_loadu_ps(from.add(6 * step)),
+                _mm256_loadu_ps(from.add(7 * step)),
+            ];
+            for (column, new) in exchanged(rows).into_iter().enumerate() {
+                _mm256_storeu_ps(to.add(column * to_step), new);
+            }
+        }
+    }
 
     /// [`Simd::columns`] by exchanges of halves, which no compiler finds in moves of single elements.
     ///
