@@ -1,9 +1,9 @@
 //! Convolutions that read the image in place: no panel of windows is packed at all.
 //!
 //! Each task copies the part of an image that it needs, with its padding, to memory of its own. There every tap is at a
-//! fixed distance from its pixel, so one table of offsets serves all tiles, whose rows are pixels at a fixed distance. Where the result has few channels, the copy is one of planes,
-//! in which pixels are neighbours, and these are the lanes of vectors. Windows that lie inside an image and do not
-//! overlap need no copy: a table for its own lines serves as well.
+//! fixed distance from its pixel, so one table of offsets serves all tiles, whose rows are pixels at a fixed distance.
+//! Where the result has few channels, the copy is one of planes, in which pixels are neighbours, and these are the lanes
+//! of vectors. Windows that lie inside an image and do not overlap need no copy: a table for its own lines serves as well.
 
 use std::ops::Range;
 
@@ -29,17 +29,23 @@ const TWICE_EIGHT: usize = 16;
 /// Length of chains from which on twice as many channels pay in planes, for copying the image to them is paid once.
 const LONG_CHAIN: usize = 64;
 
-/// Whether pixels are lanes: where channels would leave most of a vector empty, and where eight of them would leave half
-/// of it empty, or take a load for each multiplication.
-fn is_in_planes<T>(kernels: &Kernels<T>, n: usize, parts: &[ConvPart<'_, T>]) -> bool {
-    parts.iter().all(|part| {
+/// Lines of a tile in planes.
+const PLANE_LINES: usize = 3;
+
+/// Whether pixels are lanes: where channels would leave most of a vector empty, where eight of them would leave half of it
+/// empty, and where sixteen of them would take a load for each multiplication.
+fn is_in_planes<T>(kernels: &Kernels<T>, x: &DirectConv<'_, T>) -> bool {
+    let n = x.n;
+    x.parts.iter().all(|part| {
         let w = &part.window;
+        // Images are cut along lines for tasks.
+        let n_lines = w.y.outputs / TASKS.div_ceil(x.batch.max(1));
         let (outputs, lanes) = (w.x.outputs, w.x.outputs.next_multiple_of(kernels.lanes));
         let depth = w.y.taps * w.x.taps * w.channels;
         let pays = match n {
-            EIGHT => 2 * outputs >= lanes,
+            EIGHT => 2 * outputs >= lanes && w.y.taps * w.x.taps > 1,
             // Nearly no lane is empty.
-            TWICE_EIGHT => 10 * outputs >= 9 * lanes && depth >= LONG_CHAIN,
+            TWICE_EIGHT => 10 * outputs >= 9 * lanes && depth >= LONG_CHAIN && n_lines >= PLANE_LINES,
             _ => false,
         };
         w.x.stride == 1 && (n <= MOST_IN_PLANES || kernels.exchanges && pays)
@@ -293,7 +299,7 @@ impl Engine {
         let depth = |part: &ConvPart<'_, T>| part.window.y.taps * part.window.x.taps * part.window.channels;
         let mut tile = ImageTile::new(x.parts.iter().filter(|part| depth(part) > 0).map(|part| &part.window));
         if let Some(tile) = &mut tile {
-            tile.in_planes = self.narrow && is_in_planes(&T::kernels(self.level), x.n, &x.parts);
+            tile.in_planes = self.narrow && is_in_planes(&T::kernels(self.level), x);
             if self.narrow && !tile.in_planes {
                 tile.place(x.parts.iter().filter(|part| depth(part) > 0).map(|part| &part.window));
             }

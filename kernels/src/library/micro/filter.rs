@@ -1,6 +1,7 @@
 //! Gradients of filters from copies of images.
 //!
-//! The rows of a tile are taps that are neighbours in the copy, and its chains go over the pixels of some lines. The parts
+//! The rows of a tile are taps that are neighbours in the copy, or channels of some taps that share pixels, and its chains
+//! go over the pixels of some lines. The parts
 //! of a batch are added up in order.
 
 use std::ops::Range;
@@ -84,9 +85,10 @@ impl<T: Real> FilterGradient<'_, T> {
         kernels.sliding.is_some() && pays && w.dilation == 1 && w.outputs >= LONG_LINE
     }
 
-    /// Whether the rows of taps that follow each other are lines of taps, of which there are more than channels.
+    /// Whether the rows of taps that follow each other are lines of taps, of which there are more than channels; they are
+    /// neighbours, so that a last tile reads few lines past the end.
     fn has_lines_as_rows(&self) -> bool {
-        self.window.y.taps > self.window.channels
+        self.window.y.taps > self.window.channels && self.window.y.dilation == 1
     }
 
     /// Lines of outputs that are computed from one copy.
@@ -112,7 +114,12 @@ pub(super) struct TapLine<T> {
 
 impl<T: Real> TapLine<T> {
     /// Adds the chain of each tap and row to the result, or stores it: taps a stride apart at once.
-    pub(super) fn add(
+    ///
+    /// # Safety
+    ///
+    /// The level of the kernels is present. `a` is readable for all pixels and taps, and for [`SPARE_ROWS`] past the last
+    /// row; `columns` has whole vectors for these pixels; the result is writable, and nobody else uses it.
+    pub(super) unsafe fn add(
         &self,
         kernels: Kernels<T>,
         x: &FilterGradient<'_, T>,
@@ -149,8 +156,7 @@ impl<T: Real> TapLine<T> {
                     c_row: self.c_row,
                     fresh,
                 };
-                // SAFETY: the level is present; the copy covers all taps of these pixels and the slack a last tile, B
-                // has whole vectors of the cotangent of these pixels, and C is this task's own.
+                // SAFETY: by the contract of this function.
                 unsafe {
                     match kernels.sliding.filter(|_| taps > 1) {
                         Some(slide) => slide(&sliding),
@@ -197,8 +203,8 @@ impl Engine {
         if self.narrow && self.gradient_by_groups(x, tile, images.clone(), c) {
             return;
         }
-        if x.has_lines_as_rows() {
-            tile.slack = tile.slack.max(SPARE_ROWS * w.y.dilation as usize * tile.line);
+        if self.narrow && x.slides(&T::kernels(self.level)) && x.has_lines_as_rows() {
+            tile.slack = tile.slack.max(SPARE_ROWS * tile.line);
         }
         let (chain, lines_per_tile) = (x.lines_of_chain(), x.lines_of_copy(&tile));
         let distances = [tile.stride * tile.line, w.x.stride as usize * tile.channels];
@@ -271,9 +277,12 @@ impl Engine {
         let w = &x.window;
         let steps = x.steps(image, line, offsets.len());
         let columns = self.columns_of_chain(x, steps, self.narrow, packed);
+        // Of a single line of taps, which has no next one, the dilation may be any number.
+        let a_tap = if w.y.taps > 1 { w.y.dilation as usize * tile.line } else { 0 };
+        let c_tap = w.x.taps * w.channels * x.n;
         if self.narrow && x.slides(&kernels) {
             let channels = [w.channels, 1, x.n];
-            let lines = [w.y.taps, w.y.dilation as usize * tile.line, w.x.taps * w.channels * x.n];
+            let lines = [w.y.taps, a_tap, c_tap];
             let (calls, rows) = if x.has_lines_as_rows() { (channels, lines) } else { (lines, channels) };
             for call in 0..calls[0] {
                 let taps = TapLine {
@@ -285,7 +294,9 @@ impl Engine {
                     c: c.wrapping_add(call * calls[2]),
                     c_row: rows[2],
                 };
-                taps.add(kernels, x, &columns, offsets, fresh);
+                // SAFETY: the level is present; the copy covers all taps of these pixels and the slack a last tile, B has
+                // whole vectors of the cotangent of these pixels, and C is this task's own.
+                unsafe { taps.add(kernels, x, &columns, offsets, fresh) };
             }
             return;
         }
@@ -294,9 +305,6 @@ impl Engine {
         let merged = w.x.dilation == 1;
         let (mut lines, rows) = if merged { (1, w.x.taps * w.channels) } else { (w.x.taps, w.channels) };
         let (mut a_line, mut c_line, mut calls) = (w.x.dilation as usize * w.channels, w.channels * x.n, w.y.taps);
-        // Of a single line of taps, which has no next one, the dilation may be any number.
-        let a_tap = if w.y.taps > 1 { w.y.dilation as usize * tile.line } else { 0 };
-        let c_tap = w.x.taps * w.channels * x.n;
         if self.narrow && merged {
             // All lines of taps at once, so that there are chains enough where these are short.
             (lines, a_line, c_line, calls) = (w.y.taps, a_tap, c_tap, 1);

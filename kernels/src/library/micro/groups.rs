@@ -149,7 +149,7 @@ struct GroupedChain<'a, T> {
 
 impl<T: Real> GroupedChain<'_, T> {
     /// Adds the chain of each tap and channel to `c`, or stores it: a group of channels and a panel at a time, which a
-    /// first-level cache holds.
+    /// first-level cache holds; of taps that share pixels, a group and a line of taps, since these read columns less often.
     fn add(&self, kernels: Kernels<T>, x: &FilterGradient<'_, T>, c: *mut T, fresh: bool) {
         let (w, held, columns) = (&x.window, self.held, &self.columns);
         if x.slides(&kernels) {
@@ -165,7 +165,9 @@ impl<T: Real> GroupedChain<'_, T> {
                         c: c.wrapping_add(row * x.n),
                         c_row: x.n,
                     };
-                    taps.add(kernels, x, columns, self.offsets, fresh);
+                    // SAFETY: the level is present; the copy covers all taps of these pixels and the slack a last tile,
+                    // B has whole vectors of the cotangent of these pixels, and C is this task's own.
+                    unsafe { taps.add(kernels, x, columns, self.offsets, fresh) };
                 }
             }
             return;

@@ -201,7 +201,7 @@ pub(super) unsafe fn spread<S: Simd>(x: &Deinterleave<S::Elem>) {
     let Deinterleave { from, step, channels, to, plane, len } = *x;
     // SAFETY: pixels and planes cover these places.
     unsafe {
-        if S::EXCHANGES && len >= 8 && channels.is_multiple_of(8) {
+        if exchanges::<S>() && len >= 8 && channels.is_multiple_of(8) {
             for channel in (0..channels).step_by(8) {
                 for at in (0..len).step_by(8) {
                     // The last pixels are copied with some before them.

@@ -10,7 +10,8 @@ use super::Real;
 /// # Safety
 ///
 /// Every method needs the instruction set of the implementing type, and `load`, `store` and `splat` need a pointer
-/// that is valid for `LANES` (or one) elements, `columns` one that is so for its rows; no alignment is asked for.
+/// that is valid for `LANES` (or one) elements, `columns`, `write_rows` and `exchange` ones that are so for their rows and
+/// columns; no alignment is asked for.
 pub(crate) trait Simd: Copy + 'static {
     /// The type of a lane.
     type Elem: Real;
@@ -43,12 +44,16 @@ pub(crate) trait Simd: Copy + 'static {
     /// Writes the first rows of eight elements, at a distance of `step`, or adds to them: lane i of `columns[j]` is the
     /// element of row i in column j. Only if `EXCHANGES`.
     #[inline(always)]
-    unsafe fn write_rows(_columns: [Self::Vector; 8], _to: *mut Self::Elem, _step: usize, _rows: usize, _fresh: bool) {}
+    unsafe fn write_rows(_columns: [Self::Vector; 8], _to: *mut Self::Elem, _step: usize, _rows: usize, _fresh: bool) {
+        unreachable!("these vectors have no exchanges")
+    }
 
     /// Copies eight rows of eight elements, at a distance of `step`, to columns at a distance of `to_step`. Only if
     /// `EXCHANGES`.
     #[inline(always)]
-    unsafe fn exchange(_from: *const Self::Elem, _step: usize, _to: *mut Self::Elem, _to_step: usize) {}
+    unsafe fn exchange(_from: *const Self::Elem, _step: usize, _to: *mut Self::Elem, _to_step: usize) {
+        unreachable!("these vectors have no exchanges")
+    }
 
     /// Four rows of four elements, at a distance of `step`, as four columns.
     #[inline(always)]

@@ -140,6 +140,7 @@ unsafe fn tile<S: Simd, const K: usize, const M: usize>(
                 step::<S, K, M>(&mut sums, at, x.a_row, seen, [0, pixel]);
                 at = at.add(x.a_pixel);
             }
+            // As many steps at a time as there are taps: the cotangents then return to the registers they began in.
             let full = width + 1 - K;
             for _ in 0..full / K {
                 for _ in 0..K {
@@ -162,13 +163,12 @@ unsafe fn tile<S: Simd, const K: usize, const M: usize>(
             }
         }
         // Every tap is a constant: a loop would keep the sums in memory.
-        let store = |tap: usize, sums: [[S::Vector; 1]; M]| {
-            finish::<S, M, 1>(sums, [c.add(tap * x.c_tap); 2], [x.c_row; 2], x.fresh, n_rows, n_cols);
-        };
-        store(0, sums.map(|row| [row[0]]));
-        store(1, sums.map(|row| [row[1]]));
+        let (fresh, distances) = (x.fresh, [x.c_row; 2]);
+        let at = |tap: usize| [c.wrapping_add(tap * x.c_tap); 2];
+        finish::<S, M, 1>(sums.map(|row| [row[0]]), at(0), distances, fresh, n_rows, n_cols);
+        finish::<S, M, 1>(sums.map(|row| [row[1]]), at(1), distances, fresh, n_rows, n_cols);
         if K > 2 {
-            store(2, sums.map(|row| [row[2 % K]]));
+            finish::<S, M, 1>(sums.map(|row| [row[2 % K]]), at(2), distances, fresh, n_rows, n_cols);
         }
     }
 }

@@ -150,7 +150,7 @@ impl PooledWindow {
 
 /// Some elements that follow each other.
 #[inline(always)]
-fn lanes<T: Copy, const LANES: usize>(x: &[T], at: usize) -> [T; LANES] {
+pub(super) fn lanes<T: Copy, const LANES: usize>(x: &[T], at: usize) -> [T; LANES] {
     let x = &x[at..at + LANES];
     std::array::from_fn(|lane| x[lane])
 }

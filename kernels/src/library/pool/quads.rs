@@ -2,14 +2,18 @@
 //!
 //! Without an edge in any window, a row of windows is two runs of elements, each with two pixels for each window, and
 //! nothing has to be found out for a window of its own. Some channels of all windows of a row are computed after the
-//! other, so that the loop over windows is the innermost one: rows stay in the nearest cache.
+//! other, so that the loop over windows is the innermost one.
 
 use super::Pool2d;
+use super::fast::lanes;
 use crate::library::number::Number;
 use crate::library::view::{for_each_chunk, prefetch, vectorized};
 
-/// Rows of windows from which on there is work for all threads without a cut through channels.
+/// Rows of windows from which on there is work for several threads without a cut through channels.
 const ENOUGH_ROWS: usize = 8;
+
+/// Bytes of a pixel at most.
+const MOST_BYTES: usize = 128;
 
 /// A function of the four elements of each window, in row-major order, for some channels.
 trait QuadKernel<T> {
@@ -66,13 +70,6 @@ impl Row {
     }
 }
 
-/// Some elements that follow each other.
-#[inline(always)]
-fn lanes<T: Copy, const LANES: usize>(x: &[T], at: usize) -> [T; LANES] {
-    let x = &x[at..at + LANES];
-    std::array::from_fn(|lane| x[lane])
-}
-
 /// Computes all channels of a row of windows, sixteen at a time as long as there are as many.
 #[inline(always)]
 fn by_lanes<T>(row: &Row, kernel: &impl QuadKernel<T>, out: &mut [T]) {
@@ -103,14 +100,16 @@ pub(super) struct Quads<'p> {
 }
 
 impl Quads<'_> {
-    /// The pooling if its windows are of this kind, and so many that each thread can have whole rows.
+    /// The pooling if its windows are of this kind, there are enough rows of them, and a pixel is so short that processors
+    /// foresee the way from one to the next.
     pub(super) fn of(pool: &Pool2d) -> Option<Quads<'_>> {
         let [rows, windows] = pool.pooled();
         let is_quad =
             pool.window == [2, 2] && pool.stride == [2, 2] && pool.padding.iter().all(|padding| padding[0] == 0);
         let is_inside = 2 * rows <= pool.height && 2 * windows <= pool.width;
         let has_rows = pool.batch.saturating_mul(rows) >= ENOUGH_ROWS && windows * pool.channels > 0;
-        (is_quad && is_inside && has_rows).then_some(Quads { pool, rows, windows })
+        let is_short = pool.channels * pool.dtype.size() <= MOST_BYTES;
+        (is_quad && is_inside && has_rows && is_short).then_some(Quads { pool, rows, windows })
     }
 
     /// Whether each position of the image is in a window.

@@ -1,0 +1,363 @@
+//! Convolutions against their references, and against themselves on other paths.
+
+use retape_runtime::DType;
+
+use super::{Bytes, DTYPES, Random, check, check_on, run};
+use crate::library::conv::depthwise::Depthwise;
+use crate::library::micro::{Engine, lines_of_chain};
+use crate::library::testing::on_one_and_two_threads;
+use crate::library::{Conv2d, ConvPass};
+
+/// A random small convolution; some of its extents are zero.
+fn convolution(random: &mut Random, dtype: DType, pass: ConvPass) -> Conv2d {
+    let groups = random.pick(&[1, 1, 1, 2, 3]);
+    let channels = [0; 2].map(|_| groups * random.pick(&[1, 1, 2, 3, 4, 5, 8, 16, 17]));
+    let pad = |random: &mut Random| [random.below(3), random.below(3)];
+    Conv2d {
+        dtype,
+        batch: random.pick(&[0, 1, 1, 2, 3]),
+        height: random.pick(&[0, 1, 2, 5, 7, 8, 13]),
+        width: random.pick(&[1, 2, 3, 6, 7, 14, 19]),
+        in_channels: channels[0],
+        kernel_height: random.pick(&[1, 1, 2, 3, 3, 5]),
+        kernel_width: random.pick(&[1, 1, 2, 3, 3, 5]),
+        out_channels: channels[1],
+        stride: [0; 2].map(|_| 1 + random.below(3)),
+        padding: [pad(random), pad(random)],
+        dilation: [0; 2].map(|_| random.pick(&[1, 1, 2, 3])),
+        groups,
+        pass,
+    }
+}
+
+#[test]
+fn convolutions_agree_with_their_references_on_any_geometry() {
+    let mut random = Random(0x1234_5678_9abc_def1);
+    for round in 0..240 {
+        let pass = [ConvPass::Forward, ConvPass::InputGradient, ConvPass::FilterGradient][round % 3];
+        let conv = convolution(&mut random, DTYPES[round / 3 % DTYPES.len()], pass);
+        let [height, width] = conv.out_extent();
+        let terms = match pass {
+            ConvPass::Forward | ConvPass::InputGradient => {
+                conv.kernel_height * conv.kernel_width * conv.in_channels.max(conv.out_channels)
+            }
+            ConvPass::FilterGradient => conv.batch * height * width,
+        };
+        check(&conv, terms, &mut random);
+    }
+}
+
+/// A random convolution of one group whose windows lie inside the image, each apart from the next.
+fn convolution_of_windows_apart(random: &mut Random, dtype: DType, pass: ConvPass) -> Conv2d {
+    let outputs = [random.pick(&[1, 2, 7, 23]), random.pick(&[1, 3, 4, 5, 6, 7, 13, 16, 17, 29])];
+    let stride = [0; 2].map(|_| 1 + random.below(4));
+    let kernel = stride.map(|stride| if random.below(2) == 0 { 1 } else { 1 + random.below(stride) });
+    // Some lines and columns belong to no window.
+    let extent = |axis: usize, rest: usize| (outputs[axis] - 1) * stride[axis] + kernel[axis] + rest;
+    Conv2d {
+        dtype,
+        batch: random.pick(&[1, 2, 3, 5]),
+        height: extent(0, random.below(stride[0])),
+        width: extent(1, random.below(stride[1])),
+        in_channels: random.pick(&[1, 3, 8, 15, 16, 17, 33, 64]),
+        kernel_height: kernel[0],
+        kernel_width: kernel[1],
+        out_channels: random.pick(&[1, 4, 5, 7, 8, 9, 16, 17, 31, 32, 33, 65]),
+        stride,
+        padding: [[0; 2]; 2],
+        dilation: [1, 1],
+        groups: 1,
+        pass,
+    }
+}
+
+#[test]
+fn windows_that_lie_apart_agree_with_copies_and_with_products() {
+    let (mut random, mut n_in_place) = (Random(0xfeed_5eed_0bad_cafe), 0);
+    for round in 0..160 {
+        let pass = [ConvPass::Forward, ConvPass::Forward, ConvPass::InputGradient][round % 3];
+        let dtype = [DType::F32, DType::F32, DType::F64][round / 3 % 3];
+        let conv = convolution_of_windows_apart(&mut random, dtype, pass);
+        let terms = conv.kernel_height * conv.kernel_width * conv.in_channels.max(conv.out_channels);
+        check(&conv, terms, &mut random);
+        if pass != ConvPass::Forward || [conv.kernel_height, conv.kernel_width] != [1, 1] {
+            continue;
+        }
+        n_in_place += usize::from(conv.stride != [1, 1] && conv.tiles().is_some_and(|tiles| tiles.has_whole_rows));
+        // The rows of a product, when those between them have been left out.
+        let [(_, len), (_, filter)] = conv.inputs()[..] else { panic!("two inputs") };
+        let (image, filter) = (random.bytes_of(dtype, len), random.bytes_of(dtype, filter));
+        let ([height, width], pixel) = (conv.out_extent(), conv.in_channels * dtype.size());
+        let mut rows = Bytes::filled(conv.batch * height * width * pixel, 0);
+        for (at, row) in rows.get_mut().chunks_exact_mut(pixel).enumerate() {
+            let (line, x) = (at / width, at % width * conv.stride[1]);
+            let line = line / height * conv.height + line % height * conv.stride[0];
+            row.copy_from_slice(&image.get()[(line * conv.width + x) * pixel..][..pixel]);
+        }
+        let dense = Conv2d { height, width, stride: [1, 1], ..conv.clone() };
+        let [found, expected] = [(&conv, &image), (&dense, &rows)]
+            .map(|(conv, image)| run(conv, &Engine::best(), &[image.clone(), filter.clone()]));
+        assert!(found.get() == expected.get(), "{conv:?}: a product gives other bits");
+    }
+    assert!(n_in_place >= 8, "{n_in_place} shapes of one tap are read in place");
+}
+
+/// A random convolution in groups of few channels, and how long its sums are.
+fn grouped_convolution(random: &mut Random, dtype: DType, pass: ConvPass) -> (Conv2d, usize) {
+    let conv = convolution(random, dtype, pass);
+    let groups = random.pick(&[2, 3, 4, 5, 8, 16, 17]);
+    let [n_in, n_out] = [0; 2].map(|_| random.pick(&[1, 1, 2, 3, 4, 5, 6, 7, 8]));
+    // Some groups of equal numbers of channels, some chains of several blocks, some lines of several tiles.
+    let n_out = if random.below(2) == 0 { n_in } else { n_out };
+    let [kernel_height, kernel_width] =
+        if random.below(6) == 0 { [7, 6] } else { [conv.kernel_height, conv.kernel_width] };
+    let is_large = pass == ConvPass::FilterGradient || random.below(3) == 0;
+    let [height, width] = if is_large { [15, 21] } else { [conv.height, conv.width] };
+    let (in_channels, out_channels) = (groups * n_in, groups * n_out);
+    let conv = Conv2d { groups, in_channels, out_channels, kernel_height, kernel_width, height, width, ..conv };
+    let [out_height, out_width] = conv.out_extent();
+    let terms = match pass {
+        ConvPass::Forward | ConvPass::InputGradient => kernel_height * kernel_width * n_in.max(n_out),
+        ConvPass::FilterGradient => conv.batch * out_height * out_width,
+    };
+    (conv, terms)
+}
+
+/// The engines with channels as lanes and those that go group by group agree in every bit, whatever meets an edge.
+#[test]
+fn convolutions_in_groups_agree_with_those_group_by_group() {
+    let mut random = Random(0x0def_aced);
+    let (mut n_served, mut n_paired, mut n_nan) = ([0; 3], 0, 0);
+    for round in 0..240 {
+        let pass = ConvPass::ALL[round % 3];
+        let (conv, terms) = grouped_convolution(&mut random, DTYPES[round / 3 % DTYPES.len()], pass);
+        let is_served = Depthwise::<f32>::new(&conv, &[]).is_some();
+        n_served[round % 3] += usize::from(is_served);
+        let is_paired = conv.result_channels().next_multiple_of(8).is_multiple_of(16);
+        n_paired += usize::from(is_served && is_paired && pass != ConvPass::FilterGradient);
+        let mut inputs: Vec<Bytes> = conv.inputs().iter().map(|(dtype, len)| random.bytes_of(*dtype, *len)).collect();
+        let [operand, n_special] = [random.below(2), random.below(3)];
+        let (n, size) = (conv.inputs()[operand].1, conv.dtype.size());
+        for _ in 0..if n == 0 { 0 } else { n_special } {
+            let (at, value) = (random.below(n), random.pick(&[f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -0.0]));
+            let value = retape_runtime::Scalar::from_f64(value, conv.dtype);
+            inputs[operand].get_mut()[at * size..][..size].copy_from_slice(&value.bits.to_le_bytes()[..size]);
+        }
+        check_on(&conv, terms, &inputs);
+        let (out, again) = on_one_and_two_threads(|| run(&conv, &Engine::best(), &inputs));
+        assert_eq!(out.get(), again.get(), "{conv:?} on one thread and on two");
+        let out = out.values(conv.dtype);
+        n_nan += usize::from(out.iter().any(|x| x.is_nan()) && out.iter().any(|x| x.is_finite()));
+    }
+    assert!(n_served.iter().all(|n| *n > 20), "{n_served:?} convolutions have channels as lanes");
+    assert!(n_paired > 20, "{n_paired} have blocks of two vectors");
+    assert!(n_nan > 20, "{n_nan} results have NaN and numbers");
+}
+
+/// Few channels on either side: pixels or channels as lanes, chains of several lines of taps, in sums of several blocks.
+#[test]
+fn convolutions_of_few_channels_agree_with_their_references() {
+    let mut random = Random(0xface);
+    for round in 0..240 {
+        let pass = ConvPass::ALL[round % 3];
+        let [kernel_height, kernel_width] = [0; 2].map(|_| random.pick(&[1, 2, 3, 3, 4, 5, 6, 7]));
+        let conv = Conv2d {
+            height: random.pick(&[8, 9, 12, 17]),
+            width: random.pick(&[6, 7, 8, 9, 15, 16, 17, 24, 31, 33, 40]),
+            in_channels: random.pick(&[1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 16, 33]),
+            out_channels: random.pick(&[1, 2, 3, 4, 5, 6, 7, 8, 8, 9, 16, 16, 33]),
+            kernel_height,
+            kernel_width,
+            stride: [0; 2].map(|_| random.pick(&[1, 1, 2])),
+            groups: 1,
+            ..convolution(&mut random, [DType::F32, DType::F64][round / 3 % 2], pass)
+        };
+        check(&conv, conv.batch * conv.height * conv.width * conv.in_channels.max(conv.out_channels), &mut random);
+    }
+}
+
+/// Gradients of filters with taps that share pixels where vectors have sixteen lanes: rows that are channels or lines of
+/// taps, pieces of two and three taps and taps left alone, and a dilation of a line that has no next one.
+#[test]
+fn filter_gradients_of_taps_that_share_pixels_agree_with_their_references() {
+    let (mut random, mut n_long) = (Random(0x51de), 0);
+    for round in 0..48 {
+        let kernel_height = random.pick(&[1, 2, 3, 5, 7]);
+        let conv = Conv2d {
+            dtype: [DType::F32, DType::F64][usize::from(round % 4 == 3)],
+            batch: 2 + random.below(3),
+            height: 13 + random.below(6),
+            width: random.pick(&[14, 17, 28, 33]),
+            in_channels: random.pick(&[1, 1, 2, 3, 8, 16, 21]),
+            kernel_height,
+            kernel_width: [3, 4, 5, 6, 7, 2][round % 6],
+            out_channels: random.pick(&[3, 8, 16, 20, 32]),
+            stride: [1, random.pick(&[1, 1, 2])],
+            padding: [[2, 3], [5, 4]],
+            dilation: [if kernel_height == 1 { 1 << 60 } else { random.pick(&[1, 1, 2]) }, 1],
+            groups: 1,
+            pass: ConvPass::FilterGradient,
+        };
+        n_long += usize::from(conv.is_gradient_direct() && conv.out_extent()[1] > 9);
+        check(&conv, conv.batch * conv.height * conv.width, &mut random);
+    }
+    assert!(n_long > 24, "{n_long} have taps that share pixels");
+}
+
+/// Results of eight and of sixteen channels, with pixels as lanes where vectors have sixteen of them: vectors that are not
+/// full, numbers of lines that are no multiple of a tile's, and chains of several blocks.
+#[test]
+fn convolutions_to_eight_and_sixteen_channels_agree_with_their_references() {
+    let mut random = Random(0xbeef);
+    for round in 0..48 {
+        let (pass, n, other) = (ConvPass::ALL[round % 2], [8, 16][round / 2 % 2], random.pick(&[4, 8, 16, 24, 33]));
+        let is_forward = pass == ConvPass::Forward;
+        let conv = Conv2d {
+            dtype: DType::F32,
+            batch: 4,
+            height: 18 + random.below(7),
+            width: if n == 8 { random.pick(&[8, 12, 16, 25, 33]) } else { random.pick(&[15, 16, 31, 32, 48]) },
+            in_channels: if is_forward { other } else { n },
+            kernel_height: 3,
+            kernel_width: random.pick(&[1, 3, 3, 5]),
+            out_channels: if is_forward { n } else { other },
+            stride: if n == 8 && !is_forward { random.pick(&[[1, 1], [2, 2]]) } else { [1, 1] },
+            padding: [[1, 1], [2, 2]],
+            dilation: [1, 1],
+            groups: 1,
+            pass,
+        };
+        assert!(conv.stride != [1, 1] || conv.tiles().is_some_and(|tiles| tiles.has_whole_rows), "{conv:?} is direct");
+        check(&conv, conv.kernel_height * conv.kernel_width * other, &mut random);
+    }
+}
+
+/// A random filter's gradient whose chains are long and whose channels are whole cache lines.
+fn gradient_of_many_channels(random: &mut Random, dtype: DType) -> Conv2d {
+    let [kernel_height, kernel_width] = random.pick(&[[1, 2], [2, 1], [2, 2], [3, 3]]);
+    Conv2d {
+        dtype,
+        batch: random.pick(&[1, 1, 2]),
+        height: 17 + random.below(12),
+        width: 17 + random.below(16),
+        in_channels: random.pick(&[16, 24, 32, 32, 48]),
+        kernel_height,
+        kernel_width,
+        out_channels: random.pick(&[3, 8, 24, 32, 33]),
+        stride: [random.pick(&[1, 2]), random.pick(&[1, 1, 1, 2])],
+        padding: [0; 2].map(|_| [random.below(3), random.below(3)]),
+        dilation: [0; 2].map(|_| random.pick(&[1, 1, 2, 3])),
+        groups: 1,
+        pass: ConvPass::FilterGradient,
+    }
+}
+
+/// Engines that copy channels in groups, and columns to panels, agree in every bit with those that do not.
+#[test]
+fn filter_gradients_of_many_channels_agree_with_their_references() {
+    let (mut random, mut n_grouped, mut n_far, mut n_apart) = (Random(0xca11_ab1e), 0, 0, 0);
+    for round in 0..90 {
+        let conv = gradient_of_many_channels(&mut random, [DType::F32, DType::F32, DType::F64][round % 3]);
+        let [height, width] = conv.out_extent();
+        let chain = lines_of_chain([height, width]) * width;
+        let is_far = |channels: usize| channels * chain * conv.dtype.size() > 20_000;
+        let is_grouped = conv.is_gradient_direct() && conv.stride[1] == 1 && conv.in_channels >= 32;
+        n_grouped += usize::from(is_grouped && is_far(conv.in_channels));
+        n_far += usize::from(is_grouped && is_far(conv.out_channels));
+        let has_stride = conv.is_gradient_direct() && conv.stride[1] > 1;
+        n_apart += usize::from(has_stride && conv.out_channels == 32 && is_far(conv.out_channels));
+        check(&conv, conv.batch * height * width, &mut random);
+    }
+    assert!(n_grouped > 8 && n_far > 2, "{n_grouped} images have channels in groups, {n_far} cotangents lie apart");
+    assert!(n_apart > 0, "no cotangent of a stride lies apart");
+}
+
+/// Gradients of filters of one tap from images in place agree in every bit with those of products.
+#[test]
+fn filter_gradients_of_one_tap_agree_with_products() {
+    let (mut random, mut n_in_place) = (Random(0x0dd_5eed), 0);
+    for round in 0..60 {
+        let conv = Conv2d {
+            dtype: [DType::F32, DType::F32, DType::F64][round % 3],
+            batch: 8 + random.below(8),
+            height: 32 + random.below(8),
+            width: 32 + random.below(8),
+            in_channels: 2 * random.pick(&[1, 3, 8, 8, 17, 32]),
+            kernel_height: 1,
+            kernel_width: 1,
+            out_channels: 2 * random.pick(&[1, 2, 8, 9, 16, 16, 24]),
+            stride: random.pick(&[[2, 2], [2, 2], [1, 2], [2, 1], [3, 2]]),
+            padding: random.pick(&[[[0; 2]; 2], [[0; 2]; 2], [[0; 2]; 2], [[0, 1], [0, 0]]]),
+            dilation: [1 + random.below(2), 1],
+            groups: 1 + random.below(2),
+            pass: ConvPass::FilterGradient,
+        };
+        let [height, width] = conv.out_extent();
+        n_in_place += usize::from(conv.is_gradient_in_place());
+        check(&conv, conv.batch * height * width, &mut random);
+    }
+    assert!((12..60).contains(&n_in_place), "{n_in_place} images are read in place");
+}
+
+#[test]
+fn convolutions_agree_with_their_references_where_they_are_cut() {
+    let mut random = Random(5);
+    // Several images in a group, several blocks of taps, an image that is larger than what a task holds, more images than
+    // tasks.
+    let shapes = [
+        (130, 6, 2, 3, 1),
+        (130, 6, 3, 9, 2),
+        (21, 12, 1, 6, 1),
+        (5, 25, 1, 6, 2),
+        (5, 25, 4, 6, 1),
+        (2, 13, 40, 33, 2),
+        (1, 52, 40, 3, 1),
+    ];
+    for (batch, extent, in_channels, out_channels, stride) in shapes {
+        for pass in [ConvPass::Forward, ConvPass::InputGradient, ConvPass::FilterGradient] {
+            let conv = Conv2d {
+                dtype: DType::F32,
+                batch,
+                height: extent,
+                width: extent + 2,
+                in_channels,
+                kernel_height: 3,
+                kernel_width: 3,
+                out_channels,
+                stride: [1, stride],
+                padding: [[1, 1], [1, 1]],
+                dilation: [1, 1],
+                groups: 1,
+                pass,
+            };
+            check(&conv, batch * extent * (extent + 2), &mut random);
+        }
+    }
+}
+
+/// One element that is not finite, in either operand, in the middle or at an edge, meets what lies beyond the other.
+#[test]
+fn convolutions_agree_with_their_references_on_what_meets_the_zeros_beyond_an_edge() {
+    let mut random = Random(0xfeed);
+    let mut n_nan = 0;
+    for round in 0..360 {
+        let pass = [ConvPass::Forward, ConvPass::InputGradient, ConvPass::FilterGradient][round % 3];
+        let conv = convolution(&mut random, DTYPES[round / 3 % DTYPES.len()], pass);
+        let mut inputs: Vec<Bytes> = conv.inputs().iter().map(|(dtype, len)| random.bytes_of(*dtype, *len)).collect();
+        let operand = round / 3 % 2;
+        let n = conv.inputs()[operand].1;
+        if n == 0 {
+            continue;
+        }
+        let (anywhere, size) = (random.below(n), conv.dtype.size());
+        let at = random.pick(&[0, n - 1, anywhere]);
+        let value =
+            retape_runtime::Scalar::from_f64(random.pick(&[f64::INFINITY, f64::NEG_INFINITY, f64::NAN]), conv.dtype);
+        inputs[operand].get_mut()[at * size..][..size].copy_from_slice(&value.bits.to_le_bytes()[..size]);
+        check_on(&conv, 2000, &inputs);
+        let mut out = Bytes::filled(conv.outputs()[0].1 * size, 0);
+        conv.reference(&inputs.iter().map(Bytes::get).collect::<Vec<_>>(), &mut [out.get_mut()]);
+        n_nan += usize::from(!value.to_f64().is_nan() && out.values(conv.dtype).iter().any(|x| x.is_nan()));
+    }
+    assert!(n_nan > 40, "{n_nan}: few infinities met a zero");
+}
