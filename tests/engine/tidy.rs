@@ -14,7 +14,7 @@ const MAX_LINES: usize = 800;
 const BANNED: [&str; 9] = ["utils", "util", "helpers", "helper", "common", "misc", "base", "types2", "manager"];
 
 /// The files that may hold unsafe code.
-const UNSAFE: [&str; 60] = [
+const UNSAFE: [&str; 63] = [
     "dist/benches/collectives.rs",
     "dist/src/exit.rs",
     "dist/src/mpi/binding.rs",
@@ -37,15 +37,18 @@ const UNSAFE: [&str; 60] = [
     "kernels/src/library/micro/copy.rs",
     "kernels/src/library/micro/direct.rs",
     "kernels/src/library/micro/drive.rs",
+    "kernels/src/library/micro/filter.rs",
     "kernels/src/library/micro/groups.rs",
     "kernels/src/library/micro/mod.rs",
     "kernels/src/library/micro/narrow.rs",
     "kernels/src/library/micro/one_tap.rs",
     "kernels/src/library/micro/pack.rs",
     "kernels/src/library/micro/peak.rs",
+    "kernels/src/library/micro/planes.rs",
     "kernels/src/library/micro/scratch.rs",
     "kernels/src/library/micro/shallow.rs",
     "kernels/src/library/micro/simd.rs",
+    "kernels/src/library/micro/sliding.rs",
     "kernels/src/library/micro/small.rs",
     "kernels/src/library/micro/softmax.rs",
     "kernels/src/library/micro/tile.rs",

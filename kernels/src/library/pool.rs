@@ -226,6 +226,13 @@ impl Pool2d {
     }
 }
 
+/// Some elements that follow each other.
+#[inline(always)]
+fn lanes<T: Copy, const LANES: usize>(x: &[T], at: usize) -> [T; LANES] {
+    let x = &x[at..at + LANES];
+    std::array::from_fn(|lane| x[lane])
+}
+
 /// The four functions, implemented twice.
 trait PoolTwin {
     fn forward<T: Number>(&self, pool: &Pool2d, kind: PoolKind, x: &[T], out: &mut [T]);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::quads::Quads;
-use super::{Pool2d, PoolKind, PoolTwin};
+use super::{Pool2d, PoolKind, PoolTwin, lanes};
 use crate::library::number::Number;
 use crate::library::view::{TileView, for_each_tile, prefetch, tile_columns, vectorized};
 
@@ -146,13 +146,6 @@ impl PooledWindow {
         );
         Some(place)
     }
-}
-
-/// Some elements that follow each other.
-#[inline(always)]
-pub(super) fn lanes<T: Copy, const LANES: usize>(x: &[T], at: usize) -> [T; LANES] {
-    let x = &x[at..at + LANES];
-    std::array::from_fn(|lane| x[lane])
 }
 
 /// Replaces the elements of a tile's row from a channel on by a function of them.

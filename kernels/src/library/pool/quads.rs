@@ -4,8 +4,7 @@
 //! nothing has to be found out for a window of its own. Some channels of all windows of a row are computed after the
 //! other, so that the loop over windows is the innermost one.
 
-use super::Pool2d;
-use super::fast::lanes;
+use super::{Pool2d, lanes};
 use crate::library::number::Number;
 use crate::library::view::{for_each_chunk, prefetch, vectorized};
 
@@ -17,12 +16,12 @@ const MOST_BYTES: usize = 128;
 
 /// A function of the four elements of each window, in row-major order, for some channels.
 trait QuadKernel<T> {
-    /// What a row of windows gives: a slice of results, or those of two lines of an image.
-    fn compute<const LANES: usize>(&self, row: &Row, channel: usize, out: &mut [T]);
+    /// Computes a row of windows: a line of results, or two lines of an image.
+    fn compute<const LANES: usize>(&self, row: &QuadRow, channel: usize, out: &mut [T]);
 }
 
 /// A row of windows.
-struct Row {
+struct QuadRow {
     /// Windows, and their channels.
     windows: usize,
     channels: usize,
@@ -33,7 +32,7 @@ struct Row {
     pooled: usize,
 }
 
-impl Row {
+impl QuadRow {
     /// Calls `body` with the number and the four elements of each window, from a channel on.
     #[inline(always)]
     fn each<T: Copy, const LANES: usize>(&self, x: &[T], channel: usize, mut body: impl FnMut(usize, [[T; LANES]; 4])) {
@@ -42,7 +41,7 @@ impl Row {
         let (top, bottom) = (&x[self.start..][..len], &x[self.start + self.line..][..len]);
         for (window, (top, bottom)) in top.chunks_exact(pair).zip(bottom.chunks_exact(pair)).enumerate() {
             if LANES * size_of::<T>() >= 32 {
-                // What the next row of windows needs, since processors foresee long runs alone.
+                // Processors foresee long runs alone, so the next row of windows is asked for.
                 let at = self.start + 2 * self.line + window * pair + channel;
                 for pixel in [0, self.channels, self.line, self.line + self.channels] {
                     prefetch(x, at + pixel);
@@ -72,7 +71,7 @@ impl Row {
 
 /// Computes all channels of a row of windows, sixteen at a time as long as there are as many.
 #[inline(always)]
-fn by_lanes<T>(row: &Row, kernel: &impl QuadKernel<T>, out: &mut [T]) {
+fn by_lanes<T>(row: &QuadRow, kernel: &impl QuadKernel<T>, out: &mut [T]) {
     let (mut channel, end) = (0, row.channels);
     while end - channel >= 16 {
         kernel.compute::<16>(row, channel, out);
@@ -126,36 +125,36 @@ impl Quads<'_> {
             let (start, pooled) = ((image * height + 2 * row) * line, index * windows * channels);
             vectorized(
                 #[inline(always)]
-                || by_lanes(&Row { windows, channels, line, start, pooled }, kernel, out),
+                || by_lanes(&QuadRow { windows, channels, line, start, pooled }, kernel, out),
             );
         });
     }
 
     /// The elements of each window combined, in row-major order from the unit.
     pub(super) fn fold<T: Number>(&self, x: &[T], unit: T, combine: impl Fn(T, T) -> T + Sync, out: &mut [T]) {
-        self.each_row(out, self.windows * self.pool.channels, &Fold { x, unit, combine });
+        self.each_row(out, self.windows * self.pool.channels, &QuadFold { x, unit, combine });
     }
 
     /// The cotangent of each window at the place of its maximum, and 0 at others; windows are everywhere.
     pub(super) fn max_gradient<T: Number>(&self, x: &[T], ct: &[T], out: &mut [T]) {
-        self.each_row(out, 2 * self.pool.width * self.pool.channels, &MaxGradient { x, ct });
+        self.each_row(out, 2 * self.pool.width * self.pool.channels, &MaxOfQuads { x, ct });
     }
 
     /// The cotangent of each window at all its positions; windows are everywhere.
     pub(super) fn sum_gradient<T: Number>(&self, ct: &[T], out: &mut [T]) {
-        self.each_row(out, 2 * self.pool.width * self.pool.channels, &SumGradient { ct });
+        self.each_row(out, 2 * self.pool.width * self.pool.channels, &SumOfQuads { ct });
     }
 }
 
-struct Fold<'x, T, F> {
+struct QuadFold<'x, T, F> {
     x: &'x [T],
     unit: T,
     combine: F,
 }
 
-impl<T: Number, F: Fn(T, T) -> T> QuadKernel<T> for Fold<'_, T, F> {
+impl<T: Number, F: Fn(T, T) -> T> QuadKernel<T> for QuadFold<'_, T, F> {
     #[inline(always)]
-    fn compute<const LANES: usize>(&self, row: &Row, channel: usize, out: &mut [T]) {
+    fn compute<const LANES: usize>(&self, row: &QuadRow, channel: usize, out: &mut [T]) {
         row.each::<T, LANES>(
             self.x,
             channel,
@@ -173,14 +172,14 @@ impl<T: Number, F: Fn(T, T) -> T> QuadKernel<T> for Fold<'_, T, F> {
     }
 }
 
-struct MaxGradient<'x, T> {
+struct MaxOfQuads<'x, T> {
     x: &'x [T],
     ct: &'x [T],
 }
 
-impl<T: Number> QuadKernel<T> for MaxGradient<'_, T> {
+impl<T: Number> QuadKernel<T> for MaxOfQuads<'_, T> {
     #[inline(always)]
-    fn compute<const LANES: usize>(&self, row: &Row, channel: usize, out: &mut [T]) {
+    fn compute<const LANES: usize>(&self, row: &QuadRow, channel: usize, out: &mut [T]) {
         row.each::<T, LANES>(
             self.x,
             channel,
@@ -207,13 +206,13 @@ impl<T: Number> QuadKernel<T> for MaxGradient<'_, T> {
     }
 }
 
-struct SumGradient<'x, T> {
+struct SumOfQuads<'x, T> {
     ct: &'x [T],
 }
 
-impl<T: Number> QuadKernel<T> for SumGradient<'_, T> {
+impl<T: Number> QuadKernel<T> for SumOfQuads<'_, T> {
     #[inline(always)]
-    fn compute<const LANES: usize>(&self, row: &Row, channel: usize, out: &mut [T]) {
+    fn compute<const LANES: usize>(&self, row: &QuadRow, channel: usize, out: &mut [T]) {
         for window in 0..row.windows {
             let ct: [T; LANES] = lanes(self.ct, row.pooled + window * row.channels + channel);
             let ct = ct.map(|ct| T::default().plus(ct));
