@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::drive::Engine;
 use super::pack::PanelSource;
-use super::planes::Deinterleave;
+use super::planes::{COLUMNS, Deinterleave, LINES};
 use super::tile::Lines;
 use super::{Kernels, Level, Real, Window, WindowAxis, block_depth, with_scratch};
 
@@ -22,19 +22,15 @@ pub(super) const TASKS: usize = 16;
 /// Channels of a result up to which pixels are lanes, for most of a vector of channels would be empty.
 const MOST_IN_PLANES: usize = 4;
 
-/// Channels of a result that have tiles of their own in planes, where there are instructions for them.
-const EIGHT: usize = 8;
-const TWICE_EIGHT: usize = 16;
-
 /// Length of chains from which on twice as many channels pay in planes, for copying the image to them is paid once.
 const LONG_CHAIN: usize = 64;
-
-/// Lines of a tile in planes.
-const PLANE_LINES: usize = 3;
 
 /// Whether pixels are lanes: where channels would leave most of a vector empty, where eight of them would leave half of it
 /// empty, and where sixteen of them would take a load for each multiplication.
 fn is_in_planes<T>(kernels: &Kernels<T>, x: &DirectConv<'_, T>) -> bool {
+    /// Channels of two tiles.
+    const TWO_TILES: usize = 2 * COLUMNS;
+
     let n = x.n;
     x.parts.iter().all(|part| {
         let w = &part.window;
@@ -43,9 +39,9 @@ fn is_in_planes<T>(kernels: &Kernels<T>, x: &DirectConv<'_, T>) -> bool {
         let (outputs, lanes) = (w.x.outputs, w.x.outputs.next_multiple_of(kernels.lanes));
         let depth = w.y.taps * w.x.taps * w.channels;
         let pays = match n {
-            EIGHT => 2 * outputs >= lanes && w.y.taps * w.x.taps > 1,
+            COLUMNS => 2 * outputs >= lanes && w.y.taps * w.x.taps > 1,
             // Nearly no lane is empty.
-            TWICE_EIGHT => 10 * outputs >= 9 * lanes && depth >= LONG_CHAIN && n_lines >= PLANE_LINES,
+            TWO_TILES => 10 * outputs >= 9 * lanes && depth >= LONG_CHAIN && n_lines >= LINES,
             _ => false,
         };
         w.x.stride == 1 && (n <= MOST_IN_PLANES || kernels.exchanges && pays)

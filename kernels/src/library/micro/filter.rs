@@ -1,8 +1,7 @@
 //! Gradients of filters from copies of images.
 //!
 //! The rows of a tile are taps that are neighbours in the copy, or channels of some taps that share pixels, and its chains
-//! go over the pixels of some lines. The parts
-//! of a batch are added up in order.
+//! go over the pixels of some lines. The parts of a batch are added up in order.
 
 use std::ops::Range;
 

@@ -8,6 +8,10 @@ use std::mem::MaybeUninit;
 use super::simd::{Simd, exchanges};
 use super::tile::{Lines, Shortest};
 
+/// Columns and lines of a tile, where there are instructions to exchange so many columns.
+pub(super) const COLUMNS: usize = 8;
+pub(super) const LINES: usize = 3;
+
 /// Pixels with all their channels, and the planes that they are copied to.
 #[derive(Clone, Copy)]
 pub(super) struct Deinterleave<T> {
@@ -40,7 +44,7 @@ pub(super) unsafe fn planes<S: Simd>(x: &Lines<'_, S::Elem>) {
             j += match x.cols - j {
                 1 => plane_lines::<S, 1, 8>(x, b, c),
                 2 | 3 => plane_lines::<S, 2, 4>(x, b, c),
-                8.. if exchanges::<S>() => plane_lines::<S, 8, 3>(x, b, c),
+                COLUMNS.. if exchanges::<S>() => plane_lines::<S, COLUMNS, LINES>(x, b, c),
                 _ => plane_lines::<S, 4, 2>(x, b, c),
             };
         }
@@ -121,7 +125,7 @@ unsafe fn plane_tile<S: Simd, const N: usize, const L: usize>(
             }
             b = b.wrapping_add(x.b_row);
         }
-        if N == 8 {
+        if N == COLUMNS {
             // Every index is a constant: a loop would keep the sums in memory.
             S::write_rows(line_of(&sums, 0), c, x.c_row, rows, x.fresh);
             if L > 1 {
