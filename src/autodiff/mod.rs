@@ -7,6 +7,7 @@
 //! A call of compiled code is visited once, at its last result: all uses of its results come after all of them, so all
 //! their cotangents are known by then. Its rule is another call, of its routine's gradient.
 
+mod centred;
 mod products;
 mod sum;
 mod windows;
@@ -230,6 +231,9 @@ impl<'w> Backward<'w> {
             }
             return;
         }
+        let cts = self.cotangents.get(id).map(Vec::as_slice).unwrap_or_default();
+        let is_target = |id: ValueId| self.is_target.get(id.index()).copied().unwrap_or(false);
+        let with_a_mean = self.tape.with_graph(|graph| centred::with_a_mean(graph, id, cts, is_target));
         let Some(ct) = self.take(id) else { return };
         let (op, ids, args, output, line, origin) = self.tape.with_graph(|graph| {
             let node = graph.node(id);
@@ -246,7 +250,10 @@ impl<'w> Backward<'w> {
         // Nodes and errors of a rule belong to the line of its op, and to the method that this is part of.
         let method = origin.map_or(op.name(), |origin| origin.method);
         let _method = gradient_of(method, line.unwrap_or(self.at));
-        let cotangents = op.vjp(&Site { args: &args, output: &output, ct: &ct });
+        let mut cotangents = op.vjp(&Site { args: &args, output: &output, ct: &ct });
+        if let (Some(cts), [_, of_the_mean]) = (with_a_mean, &mut cotangents.0[..]) {
+            *of_the_mean = sum::sum(self.tape, cts, self.at).map(|ct| -ct);
+        }
         debug_assert!(cotangents.0.is_empty() || cotangents.0.len() == ids.len(), "one cotangent per argument");
         for (&arg, ct) in ids.iter().zip(cotangents.0) {
             if let Some(ct) = ct {

@@ -9,6 +9,7 @@ mod artefact;
 mod bad_input;
 mod blame;
 mod cache;
+mod centred;
 mod check;
 mod closures;
 mod collective;
