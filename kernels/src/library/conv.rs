@@ -356,7 +356,7 @@ impl DenseKernel for Conv2d {
         if engine.narrow
             && let Some(pass) = Depthwise::new(self, p)
         {
-            pass.run(q, out, epilogue);
+            pass.run(engine, q, out, epilogue);
             return;
         }
         let call = ConvCall { op: self, engine, out: out.as_mut_ptr(), epilogue };

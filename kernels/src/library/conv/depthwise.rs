@@ -13,7 +13,9 @@ use std::ops::Range;
 use super::{Conv2d, ConvPass, GradientPhase};
 use crate::library::dense::{Tile, TileCallback};
 use crate::library::extents::count;
-use crate::library::micro::{Real, WindowAxis, block_depth, images_of_task, lines_of_chain, with_scratch};
+use crate::library::micro::{
+    ChannelTaps, Engine, Real, WindowAxis, block_depth, has_whole_vectors, images_of_task, lines_of_chain, with_scratch,
+};
 use crate::library::view::{TileView, for_each_chunk, for_each_tile, vectorized};
 
 /// Channels of a group at most.
@@ -290,8 +292,11 @@ fn spread_constant<T: Real, const W: usize, const SOURCE: usize, const LANES: us
 
 impl<T: Real> Depthwise<'_, T> {
     /// Computes a pass that has outputs, or a filter's gradient; `other` is the filter, or the cotangent.
-    pub(super) fn run(&self, other: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
+    pub(super) fn run(&self, engine: &Engine, other: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
         match self.op.pass {
+            ConvPass::Forward | ConvPass::InputGradient if self.is_in_place(engine) => {
+                self.outputs_in_place(engine, other, out, epilogue);
+            }
             ConvPass::FilterGradient if lanes::<T>() == 8 => self.filter_gradient::<8>(other, out, epilogue),
             ConvPass::FilterGradient => self.filter_gradient::<4>(other, out, epilogue),
             // Two vectors of half as many outputs, or one.
@@ -327,11 +332,74 @@ impl<T: Real> Depthwise<'_, T> {
         weights
     }
 
+    /// Whether images are read where they lie: each channel is a group, whole vectors have them all, and no sum is cut.
+    pub(in crate::library) fn is_in_place(&self, engine: &Engine) -> bool {
+        let is_whole = |part: &DepthwisePart| part.offsets.len() <= block_depth(part.offsets.len());
+        self.group == [1, 1] && has_whole_vectors::<T>(engine.level, self.channels) && self.parts.iter().all(is_whole)
+    }
+
+    /// Height and width of the result of a forward pass or an input gradient.
+    fn result_extent(&self) -> [usize; 2] {
+        if self.op.pass == ConvPass::InputGradient { [self.op.height, self.op.width] } else { self.op.out_extent() }
+    }
+
+    /// The forward pass and the input gradient from images in place.
+    fn outputs_in_place(&self, engine: &Engine, filter: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
+        let ([lines, width], [height, source_width, channels]) = (self.result_extent(), self.extent);
+        let (spacing, line_len) = (self.spacing(), source_width * channels);
+        let taps = |part: &DepthwisePart| {
+            let [y, x] = &part.phase;
+            let taps = (0..y.axis.taps).flat_map(|ty| (0..x.axis.taps).map(move |tx| [ty, tx]));
+            let at = |[ty, tx]: [usize; 2]| (y.tap + ty * y.step) * self.op.kernel_width + x.tap + tx * x.step;
+            ChannelTaps::new(x.axis, channels, taps.map(|tap| at(tap) * channels).collect())
+        };
+        let taps: Vec<ChannelTaps> = self.parts.iter().map(taps).collect();
+        let most = (PASSED / (width * channels)).max(1).min(lines.div_ceil(TASKS.div_ceil(self.op.batch)));
+        // As many tasks, of nearly as many lines each.
+        let rows = lines.div_ceil(lines.div_ceil(most));
+        let work = count(&[out.len(), self.op.kernel_height, self.op.kernel_width]);
+        with_scratch::<T, _>(line_len.max(channels), |zeros| {
+            zeros.fill(T::ZERO);
+            let zeros = &*zeros;
+            for_each_tile(
+                out,
+                [self.op.batch, lines, width * channels],
+                [rows, width * channels],
+                work,
+                &|mut tile| {
+                    let (image, rows) = (tile.outer, tile.rows.clone());
+                    for (part, taps) in self.parts.iter().zip(&taps) {
+                        let [y, x] = &part.phase;
+                        for row in (y.first..rows.end).step_by(spacing[0]).filter(|row| *row >= rows.start) {
+                            let source = |tap| match y.axis.inside((row - y.first) / spacing[0], tap) {
+                                Some(line) => &self.source[(image * height + line) * line_len..][..line_len],
+                                None => &zeros[..line_len],
+                            };
+                            let (sources, first) = ((0..y.axis.taps).map(source), x.first * channels);
+                            let out = &mut tile.row(row)[first..];
+                            engine.channel_line(taps, [filter, zeros], sources, out, spacing[1] * channels);
+                        }
+                    }
+                    self.finish(&mut tile, [lines, width], epilogue);
+                },
+            );
+        });
+    }
+
+    /// Hands a finished tile to the epilogue.
+    fn finish(&self, tile: &mut TileView<'_, T>, [lines, width]: [usize; 2], epilogue: TileCallback<'_>) {
+        let rows = (tile.outer * lines + tile.rows.start) * width..(tile.outer * lines + tile.rows.end) * width;
+        if let Some(done) = tile.contiguous() {
+            let data = done.as_mut_ptr().cast();
+            epilogue(Tile { rows, cols: 0..self.channels, data, row_stride: self.channels, size: size_of::<T>() });
+        }
+    }
+
     /// The forward pass and the input gradient, `P` neighbouring outputs of `W` lanes at a time, so that each weight is loaded
     /// once for all of them.
     fn outputs<const W: usize, const P: usize>(&self, filter: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
         let op = self.op;
-        let [lines, width] = if op.pass == ConvPass::InputGradient { [op.height, op.width] } else { op.out_extent() };
+        let [lines, width] = self.result_extent();
         let weights: Vec<Vec<[T; W]>> = self.parts.iter().map(|part| self.weights(part, filter)).collect();
         let most = self.lines_per_copy(lines, 1).min(lines.div_ceil(TASKS.div_ceil(op.batch)));
         // As many copies, of nearly as many lines each.
@@ -346,11 +414,7 @@ impl<T: Real> Depthwise<'_, T> {
                     || self.block_of_lines::<W, P>(&weights, held, &mut tile),
                 );
             });
-            let rows = (tile.outer * lines + tile.rows.start) * width..(tile.outer * lines + tile.rows.end) * width;
-            if let Some(done) = tile.contiguous() {
-                let data = done.as_mut_ptr().cast();
-                epilogue(Tile { rows, cols: 0..self.channels, data, row_stride: self.channels, size: size_of::<T>() });
-            }
+            self.finish(&mut tile, [lines, width], epilogue);
         });
     }
 

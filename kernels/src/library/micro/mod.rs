@@ -9,6 +9,7 @@
 //! operands and the sliding windows of convolutions need no copy of their own.
 
 mod attention;
+mod channels;
 mod column;
 mod copy;
 mod direct;
@@ -35,6 +36,8 @@ mod window;
 use std::ops::{Add, Range};
 
 pub(crate) use attention::{HeadGradients, HeadTerms, Heads};
+use channels::ChannelSums;
+pub(crate) use channels::{ChannelTaps, has_whole_vectors};
 use column::Column;
 pub(crate) use column::is_streamed;
 pub(crate) use direct::{ConvPart, DirectConv};
@@ -200,6 +203,8 @@ pub(crate) struct Kernels<T> {
     planes: unsafe fn(&Lines<'_, T>),
     /// Copies pixels to planes.
     spread: unsafe fn(&Deinterleave<T>),
+    /// Computes sums over taps for each channel of an image.
+    channel_sums: unsafe fn(&ChannelSums<'_, T>),
     /// Computes a small product.
     unpacked: unsafe fn(&Unpacked<T>),
     /// Computes a matrix times a vector.
@@ -305,6 +310,12 @@ macro_rules! kernels {
         }
 
         #[target_feature(enable = $features)]
+        unsafe fn channel_sums(x: &ChannelSums<'_, Elem>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { channels::channel_sums::<$vector>(x) }
+        }
+
+        #[target_feature(enable = $features)]
         unsafe fn unpacked(x: &Unpacked<Elem>) {
             // SAFETY: handed on; the features are enabled here.
             unsafe { small::unpacked::<Elem>(x) }
@@ -343,6 +354,7 @@ macro_rules! kernels {
             sliding: None,
             planes,
             spread,
+            channel_sums,
             unpacked,
             column,
             narrow,
@@ -380,6 +392,7 @@ fn portable<T: Real>() -> Kernels<T> {
         sliding: None,
         planes: planes::planes::<simd::Portable<T>>,
         spread: planes::spread::<simd::Portable<T>>,
+        channel_sums: channels::channel_sums::<simd::Portable<T>>,
         unpacked: small::unpacked::<T>,
         column: column::column::<simd::Portable<T>>,
         narrow: narrow::narrow::<simd::Portable<T>>,

@@ -39,12 +39,12 @@ impl WindowAxis {
     }
 
     /// The same, if it is inside the image.
-    fn inside(&self, output: usize, tap: usize) -> Option<usize> {
+    pub(crate) fn inside(&self, output: usize, tap: usize) -> Option<usize> {
         usize::try_from(self.at(output, tap)).ok().filter(|at| *at < self.extent)
     }
 
     /// The outputs in `range` at which `tap` is inside the image: an interval, as a part of `range`.
-    fn outputs_inside(&self, tap: usize, range: &Range<usize>) -> Range<usize> {
+    pub(super) fn outputs_inside(&self, tap: usize, range: &Range<usize>) -> Range<usize> {
         let first = self.at(0, tap);
         // o * stride >= -first and o * stride < extent - first, rounded up.
         let up = |x: isize| (x + self.stride - 1).div_euclid(self.stride).max(0) as usize;

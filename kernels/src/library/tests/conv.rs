@@ -123,6 +123,23 @@ fn grouped_convolution(random: &mut Random, dtype: DType, pass: ConvPass) -> (Co
     (conv, terms)
 }
 
+/// Looks at all engines, on one thread and on two, with infinities and NaN on one side; whether they met numbers.
+fn check_with_specials(conv: &Conv2d, terms: usize, random: &mut Random) -> bool {
+    let mut inputs: Vec<Bytes> = conv.inputs().iter().map(|(dtype, len)| random.bytes_of(*dtype, *len)).collect();
+    let [operand, n_special] = [random.below(2), random.below(3)];
+    let (n, size) = (conv.inputs()[operand].1, conv.dtype.size());
+    for _ in 0..if n == 0 { 0 } else { n_special } {
+        let (at, value) = (random.below(n), random.pick(&[f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -0.0]));
+        let value = retape_runtime::Scalar::from_f64(value, conv.dtype);
+        inputs[operand].get_mut()[at * size..][..size].copy_from_slice(&value.bits.to_le_bytes()[..size]);
+    }
+    check_on(conv, terms, &inputs);
+    let (out, again) = on_one_and_two_threads(|| run(conv, &Engine::best(), &inputs));
+    assert_eq!(out.get(), again.get(), "{conv:?} on one thread and on two");
+    let out = out.values(conv.dtype);
+    out.iter().any(|x| x.is_nan()) && out.iter().any(|x| x.is_finite())
+}
+
 /// The engines with channels as lanes and those that go group by group agree in every bit, whatever meets an edge.
 #[test]
 fn convolutions_in_groups_agree_with_those_group_by_group() {
@@ -135,23 +152,43 @@ fn convolutions_in_groups_agree_with_those_group_by_group() {
         n_served[round % 3] += usize::from(is_served);
         let is_paired = conv.result_channels().next_multiple_of(8).is_multiple_of(16);
         n_paired += usize::from(is_served && is_paired && pass != ConvPass::FilterGradient);
-        let mut inputs: Vec<Bytes> = conv.inputs().iter().map(|(dtype, len)| random.bytes_of(*dtype, *len)).collect();
-        let [operand, n_special] = [random.below(2), random.below(3)];
-        let (n, size) = (conv.inputs()[operand].1, conv.dtype.size());
-        for _ in 0..if n == 0 { 0 } else { n_special } {
-            let (at, value) = (random.below(n), random.pick(&[f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -0.0]));
-            let value = retape_runtime::Scalar::from_f64(value, conv.dtype);
-            inputs[operand].get_mut()[at * size..][..size].copy_from_slice(&value.bits.to_le_bytes()[..size]);
-        }
-        check_on(&conv, terms, &inputs);
-        let (out, again) = on_one_and_two_threads(|| run(&conv, &Engine::best(), &inputs));
-        assert_eq!(out.get(), again.get(), "{conv:?} on one thread and on two");
-        let out = out.values(conv.dtype);
-        n_nan += usize::from(out.iter().any(|x| x.is_nan()) && out.iter().any(|x| x.is_finite()));
+        n_nan += usize::from(check_with_specials(&conv, terms, &mut random));
     }
     assert!(n_served.iter().all(|n| *n > 20), "{n_served:?} convolutions have channels as lanes");
     assert!(n_paired > 20, "{n_paired} have blocks of two vectors");
     assert!(n_nan > 20, "{n_nan} results have NaN and numbers");
+}
+
+/// The same where each channel is a group and images are read in place: lines shorter and longer than what is computed
+/// together, vectors of three lengths, taps on both sides of an image and past it.
+#[test]
+fn depthwise_convolutions_agree_with_those_group_by_group() {
+    let mut random = Random(0xdee9_0a11);
+    let (mut n_in_place, mut n_long, mut n_nan) = (0, 0, 0);
+    for round in 0..160 {
+        let pass = [ConvPass::Forward, ConvPass::InputGradient][round % 2];
+        let channels = random.pick(&[2, 4, 8, 12, 16, 20, 28, 32, 36, 48]);
+        let conv = Conv2d {
+            batch: random.pick(&[1, 2, 3]),
+            height: random.pick(&[1, 2, 5, 8, 13]),
+            width: random.pick(&[1, 2, 3, 5, 7, 11, 14, 19, 26]),
+            kernel_height: random.pick(&[1, 2, 3, 3, 4, 5, 7]),
+            kernel_width: random.pick(&[1, 2, 3, 3, 3, 4, 5, 7]),
+            stride: [0; 2].map(|_| random.pick(&[1, 1, 1, 2, 3])),
+            groups: channels,
+            in_channels: channels,
+            out_channels: channels,
+            ..convolution(&mut random, DTYPES[round / 2 % DTYPES.len()], pass)
+        };
+        let served = Depthwise::<f32>::new(&conv, &[]);
+        let is_in_place = served.is_some_and(|pass| pass.is_in_place(&Engine::best()));
+        n_in_place += usize::from(is_in_place);
+        let [_, width] = if pass == ConvPass::Forward { conv.out_extent() } else { [conv.height, conv.width] };
+        n_long += usize::from(is_in_place && width / conv.stride[1] >= 8 + conv.kernel_width);
+        n_nan += usize::from(check_with_specials(&conv, conv.kernel_height * conv.kernel_width, &mut random));
+    }
+    assert!(n_in_place > 80 && n_long > 20, "{n_in_place} read their images in place, {n_long} have long lines");
+    assert!(n_nan > 10, "{n_nan} results have NaN and numbers");
 }
 
 /// Few channels on either side: pixels or channels as lanes, chains of several lines of taps, in sums of several blocks.

@@ -1,0 +1,217 @@
+//! Sums over taps in which each channel meets weights of its own: the outputs of a depthwise convolution, with channels as
+//! lanes, straight from an image.
+//!
+//! Outputs whose taps are all inside the image share their weights, some at a time; those at its sides find zeros for the
+//! other taps.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::drive::Engine;
+use super::simd::Simd;
+use super::tile::Shortest;
+use super::window::WindowAxis;
+use super::{Level, Real};
+
+/// Outputs whose sums are computed together: the chains that keep a processor busy.
+const OUTPUTS: usize = 8;
+
+/// The place of a tap beside the image.
+const BESIDE: usize = usize::MAX;
+
+/// Lines of taps of most filters.
+const LINES: usize = 8;
+
+/// What all lines of outputs have in common that share their taps.
+#[derive(Debug)]
+pub(crate) struct ChannelTaps {
+    /// Width.
+    x: WindowAxis,
+    /// Channels of a pixel, of the weights of a tap and of an output.
+    channels: usize,
+    /// Where the weights of each tap begin in a filter, and the end of the last ones.
+    weights: Vec<usize>,
+    weights_end: usize,
+    /// The outputs whose taps are all inside the image.
+    inside: Range<usize>,
+    /// Where each tap of a line finds its pixel: for the first output inside, then for each of the others.
+    places: Vec<usize>,
+}
+
+impl ChannelTaps {
+    /// The taps of lines of outputs; `weights` says where those of each tap begin.
+    pub(crate) fn new(x: WindowAxis, channels: usize, weights: Vec<usize>) -> ChannelTaps {
+        let inside = (0..x.taps).map(|tap| x.outputs_inside(tap, &(0..x.outputs)));
+        let inside = inside.fold(0..x.outputs, |all, now| all.start.max(now.start)..all.end.min(now.end));
+        let inside = if inside.is_empty() { x.outputs..x.outputs } else { inside };
+        let mut taps = ChannelTaps { x, channels, weights_end: 0, weights, inside, places: vec![] };
+        taps.weights_end = taps.weights.iter().max().map_or(0, |start| start + channels);
+        let place = |output| move |tap| x.inside(output, tap).map_or(BESIDE, |at| at * channels);
+        taps.places =
+            [taps.inside.start].into_iter().chain(taps.at_sides()).flat_map(|o| (0..x.taps).map(place(o))).collect();
+        taps
+    }
+
+    /// The outputs that have taps beside the image.
+    fn at_sides(&self) -> impl Iterator<Item = usize> + use<> {
+        (0..self.inside.start).chain(self.inside.end..self.x.outputs)
+    }
+}
+
+/// A line of outputs with all channels. Each element is one chain of fused multiply-adds from +0, over the taps in order.
+pub(super) struct ChannelSums<'a, T> {
+    taps: &'a ChannelTaps,
+    /// For each line of taps, the line of the image that it meets, or one of zeros.
+    lines: &'a [*const T],
+    filter: *const T,
+    /// A pixel of zeros.
+    zeros: *const T,
+    /// The first output, and elements from there to the next one.
+    out: *mut T,
+    out_step: usize,
+}
+
+impl Engine {
+    /// Computes a line of outputs, which `out` begins with, at a distance of `out_step`; `lines` are those that its lines
+    /// of taps meet, and `zeros` stands in for pixels beside them.
+    ///
+    /// # Panics
+    ///
+    /// If a line, the filter or the result is too short, or [`has_whole_vectors`] denies the channels.
+    pub(crate) fn channel_line<'a, T: Real + 'a>(
+        &self,
+        taps: &ChannelTaps,
+        [filter, zeros]: [&[T]; 2],
+        lines: impl Iterator<Item = &'a [T]>,
+        out: &mut [T],
+        out_step: usize,
+    ) {
+        let (x, channels) = (taps.x, taps.channels);
+        let Some(last) = x.outputs.checked_sub(1) else { return };
+        let is_line = |line: &'a [T]| {
+            assert!(line.len() >= x.extent * channels, "a whole line of the image");
+            line.as_ptr()
+        };
+        let lines: SmallVec<[*const T; LINES]> = lines.map(is_line).collect();
+        assert!(has_whole_vectors::<T>(self.level, channels), "whole vectors of channels");
+        assert!(taps.weights.len() == lines.len() * x.taps, "weights of all taps");
+        assert!(taps.weights_end <= filter.len() && channels <= zeros.len(), "weights and zeros of all channels");
+        assert!(out.len() >= channels && (out.len() - channels) / out_step.max(1) >= last, "room for all outputs");
+        let (filter, zeros, out) = (filter.as_ptr(), zeros.as_ptr(), out.as_mut_ptr());
+        let sums = ChannelSums { taps, lines: &lines, filter, zeros, out, out_step };
+        // SAFETY: the level is present, and operands and result are as long as was just looked at. Taps are inside the
+        // lines, or `BESIDE`, by the construction of `taps`.
+        unsafe { (T::kernels(self.level).channel_sums)(&sums) };
+    }
+}
+
+/// Whether the vectors of a level divide the channels of a pixel.
+pub(crate) fn has_whole_vectors<T: Real>(level: Level, channels: usize) -> bool {
+    channels > 0 && channels.is_multiple_of(T::kernels(level).least_lanes)
+}
+
+/// Computes the sums.
+///
+/// # Safety
+///
+/// The instruction set of `S`. Places are inside the lines; lines, weights and zeros are readable for the channels, a
+/// multiple of the shortest vector's lanes, and so are the outputs writable, which nobody else uses.
+#[inline(always)]
+pub(super) unsafe fn channel_sums<S: Simd>(x: &ChannelSums<'_, S::Elem>) {
+    // SAFETY: handed on.
+    unsafe {
+        match x.taps.x.taps {
+            3 => line::<S, 3>(x),
+            _ => line::<S, 0>(x),
+        }
+    }
+}
+
+/// [`channel_sums`] of `T` taps along a line, or of any number if that is 0.
+#[inline(always)]
+unsafe fn line<S: Simd, const T: usize>(x: &ChannelSums<'_, S::Elem>) {
+    let ChannelTaps { x: axis, inside, places, .. } = x.taps;
+    // SAFETY: the outputs are there.
+    unsafe {
+        let (first, sides) = places.split_at(axis.taps.min(places.len()));
+        for (number, output) in x.taps.at_sides().enumerate() {
+            group::<S, T, 1, true>(x, &sides[number * axis.taps..][..axis.taps], 0, output);
+        }
+        let mut at = 0;
+        while at < inside.len() {
+            // The last ones may be some of those before, whose sums do not change.
+            at = if inside.len() >= OUTPUTS { at.min(inside.len() - OUTPUTS) } else { at };
+            let left = inside.len() - at;
+            if left >= OUTPUTS {
+                group::<S, T, OUTPUTS, false>(x, first, at, inside.start + at);
+                at += OUTPUTS;
+            } else if left >= OUTPUTS / 2 {
+                group::<S, T, { OUTPUTS / 2 }, false>(x, first, at, inside.start + at);
+                at += OUTPUTS / 2;
+            } else {
+                group::<S, T, 1, false>(x, first, at, inside.start + at);
+                at += 1;
+            }
+        }
+    }
+}
+
+/// Some outputs from number `output` on, whose pixels lie `at` outputs behind the places: whole vectors of channels first.
+#[inline(always)]
+unsafe fn group<S: Simd, const T: usize, const N: usize, const SIDE: bool>(
+    x: &ChannelSums<'_, S::Elem>,
+    places: &[usize],
+    at: usize,
+    output: usize,
+) {
+    // SAFETY: handed on.
+    unsafe {
+        let (channels, mut channel) = (x.taps.channels, 0);
+        while channel + S::LANES <= channels {
+            vector::<S, T, N, SIDE>(x, places, [at, output], channel);
+            channel += S::LANES;
+        }
+        if channel + S::Half::LANES <= channels {
+            vector::<S::Half, T, N, SIDE>(x, places, [at, output], channel);
+            channel += S::Half::LANES;
+        }
+        while channel < channels {
+            vector::<Shortest<S>, T, N, SIDE>(x, places, [at, output], channel);
+            channel += Shortest::<S>::LANES;
+        }
+    }
+}
+
+/// One vector of channels, from `channel` on, of some outputs.
+#[inline(always)]
+unsafe fn vector<S: Simd, const T: usize, const N: usize, const SIDE: bool>(
+    x: &ChannelSums<'_, S::Elem>,
+    places: &[usize],
+    [at, output]: [usize; 2],
+    channel: usize,
+) {
+    // SAFETY: the channels of these outputs exist.
+    unsafe {
+        // Not used for a single output, whose stride can be any number.
+        let step = (x.taps.x.stride as usize).wrapping_mul(x.taps.channels);
+        let first = at.wrapping_mul(step).wrapping_add(channel);
+        let places = if T == 0 { places } else { places.get_unchecked(..T) };
+        let mut sums = [S::zero(); N];
+        let mut weights = x.taps.weights.as_ptr();
+        for line in x.lines {
+            for place in places {
+                let weight = S::load(x.filter.add(*weights + channel));
+                weights = weights.add(1);
+                let pixel = if SIDE && *place == BESIDE { x.zeros.add(channel) } else { line.add(place + first) };
+                for (number, sum) in sums.iter_mut().enumerate() {
+                    *sum = S::mul_add(S::load(pixel.wrapping_add(number.wrapping_mul(step))), weight, *sum);
+                }
+            }
+        }
+        let out = x.out.add(output * x.out_step + channel);
+        for (number, sum) in sums.into_iter().enumerate() {
+            S::store(out.add(number * x.out_step), sum);
+        }
+    }
+}
