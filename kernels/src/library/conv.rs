@@ -417,13 +417,20 @@ impl Conv2d {
         count(&[n, k]) <= 1 << 16 && !is_split(m, n, k)
     }
 
+    /// Whether channels are divided into groups of so few that all groups are served at once.
+    fn has_small_groups(&self) -> bool {
+        self.groups > 1 && self.channels().iter().all(|n| (1..=depthwise::MOST_CHANNELS).contains(n))
+    }
+
     /// The same for the filter gradient, whose chains are lines of pixels and whose partial results must be small.
     pub(super) fn is_gradient_direct(&self) -> bool {
         let [out_height, out_width] = self.out_extent();
         let size = self.n_taps() * self.channels()[1];
         let chain = lines_of_chain([out_height, out_width]);
+        // Of small groups there may be many, each with a product of its own otherwise.
+        let least = if self.has_small_groups() { 1 } else { 64 };
         self.batch > 0
-            && out_height * out_width >= 64
+            && out_height * out_width >= least
             && size <= 1 << 16
             && self.kernel_height * self.kernel_width > 1
             && self.holds(chain)

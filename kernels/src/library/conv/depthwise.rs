@@ -19,7 +19,7 @@ use crate::library::micro::{
 use crate::library::view::{TileView, for_each_chunk, for_each_tile, vectorized};
 
 /// Channels of a group at most.
-const MOST_CHANNELS: usize = 8;
+pub(super) const MOST_CHANNELS: usize = 8;
 
 /// Vectors of sums that are computed together: the chains that keep a processor busy.
 const VECTORS: usize = 8;
@@ -83,9 +83,8 @@ impl<'a, T: Real> Depthwise<'a, T> {
     /// The pass on this source, unless its shape is better served group by group.
     pub(in crate::library) fn new(op: &'a Conv2d, source: &'a [T]) -> Option<Depthwise<'a, T>> {
         let [n_in, n_out] = op.channels();
-        let is_small = |n: usize| (1..=MOST_CHANNELS).contains(&n);
         let has_taps = op.kernel_height > 0 && op.kernel_width > 0;
-        let is_served = op.groups > 1 && is_small(n_in) && is_small(n_out) && has_taps && op.holds(1);
+        let is_served = op.has_small_groups() && has_taps && op.holds(1);
         if !is_served || op.pass == ConvPass::FilterGradient && !op.is_gradient_direct() {
             return None;
         }
@@ -293,12 +292,18 @@ fn spread_constant<T: Real, const W: usize, const SOURCE: usize, const LANES: us
 impl<T: Real> Depthwise<'_, T> {
     /// Computes a pass that has outputs, or a filter's gradient; `other` is the filter, or the cotangent.
     pub(super) fn run(&self, engine: &Engine, other: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
+        let is_in_place = self.is_in_place(engine);
         match self.op.pass {
-            ConvPass::Forward | ConvPass::InputGradient if self.is_in_place(engine) => {
+            ConvPass::Forward | ConvPass::InputGradient if is_in_place => {
                 self.outputs_in_place(engine, other, out, epilogue);
             }
-            ConvPass::FilterGradient if lanes::<T>() == 8 => self.filter_gradient::<8>(other, out, epilogue),
-            ConvPass::FilterGradient => self.filter_gradient::<4>(other, out, epilogue),
+            ConvPass::FilterGradient if is_in_place => self.gradient_in_place(engine, other, out, epilogue),
+            ConvPass::FilterGradient => {
+                self.filter_gradient(other, out, epilogue, &|images, sums| match lanes::<T>() {
+                    8 => self.gradient_of_images::<8>(other, images, sums),
+                    _ => self.gradient_of_images::<4>(other, images, sums),
+                });
+            }
             // Two vectors of half as many outputs, or one.
             ConvPass::Forward | ConvPass::InputGradient => match [self.lanes, lanes::<T>()] {
                 [16, _] => self.outputs::<16, { VECTORS / 2 }>(other, out, epilogue),
@@ -515,14 +520,20 @@ fn plus<T: Real, const W: usize>(a: [T; W], b: [T; W]) -> [T; W] {
 }
 
 impl<T: Real> Depthwise<'_, T> {
-    /// The filter's gradient, as sums over groups of images in order.
-    fn filter_gradient<const W: usize>(&self, ct: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
+    /// The filter's gradient, as sums over groups of images in order; `of_images` computes that of some.
+    fn filter_gradient(
+        &self,
+        ct: &[T],
+        out: &mut [T],
+        epilogue: TileCallback<'_>,
+        of_images: &(dyn Fn(Range<usize>, &mut [T]) + Sync),
+    ) {
         let (batch, images) = (self.op.batch, images_of_task(self.op.batch));
         let (size, work) = (out.len(), count(&[ct.len(), self.parts[0].offsets.len()]));
         with_scratch::<T, _>(size * batch.div_ceil(images), |partial| {
             for_each_chunk(partial, size, work, &|task, sums| {
                 let images = task * images..((task + 1) * images).min(batch);
-                self.gradient_of_images::<W>(ct, images, sums);
+                of_images(images, sums);
             });
             let (first, others) = partial.split_at(size);
             out.copy_from_slice(first);
@@ -532,6 +543,33 @@ impl<T: Real> Depthwise<'_, T> {
         });
         let (data, rows) = (out.as_mut_ptr().cast(), 0..size / self.channels);
         epilogue(Tile { rows, cols: 0..self.channels, data, row_stride: self.channels, size: size_of::<T>() });
+    }
+
+    /// The filter's gradient from images and cotangents in place.
+    fn gradient_in_place(&self, engine: &Engine, ct: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
+        let ([out_height, out_width], [height, width, channels]) = (self.op.out_extent(), self.extent);
+        let ([y, x], line_len) = (&self.parts[0].phase, width * channels);
+        let taps = ChannelTaps::new(x.axis, channels, (0..out.len()).step_by(channels).collect());
+        let chain = lines_of_chain([out_height, out_width]);
+        with_scratch::<T, _>(line_len.max(channels), |zeros| {
+            zeros.fill(T::ZERO);
+            let zeros = &*zeros;
+            self.filter_gradient(ct, out, epilogue, &|images, sums| {
+                let chains =
+                    images.clone().flat_map(|image| (0..out_height).step_by(chain).map(move |row| [image, row]));
+                for [image, row] in chains {
+                    let rows = row..(row + chain).min(out_height);
+                    let source = |[row, tap]: [usize; 2]| match y.axis.inside(row, tap) {
+                        Some(line) => &self.source[(image * height + line) * line_len..][..line_len],
+                        None => &zeros[..line_len],
+                    };
+                    let lines = rows.flat_map(|row| (0..y.axis.taps).map(move |tap| [row, tap])).map(source);
+                    let cts = &ct[(image * out_height + row) * out_width * channels..];
+                    let is_first = image == images.start && row == 0;
+                    engine.channel_gradient(&taps, [cts, zeros], lines, sums, is_first);
+                }
+            });
+        });
     }
 
     /// The part of the gradient that comes from some images.

@@ -1,5 +1,5 @@
-//! Sums over taps in which each channel meets weights of its own: the outputs of a depthwise convolution, with channels as
-//! lanes, straight from an image.
+//! Depthwise convolutions straight from an image, with channels as lanes: sums over taps in which each channel meets weights
+//! of its own, and gradients of these weights, sums over pixels.
 //!
 //! Outputs whose taps are all inside the image share their weights, some at a time; those at its sides find zeros for the
 //! other taps.
@@ -53,6 +53,12 @@ impl ChannelTaps {
         taps
     }
 
+    /// The first element of a line of the image.
+    fn start_of<T>(&self, line: &[T]) -> *const T {
+        assert!(line.len() >= self.x.extent * self.channels, "a whole line of the image");
+        line.as_ptr()
+    }
+
     /// The outputs that have taps beside the image.
     fn at_sides(&self) -> impl Iterator<Item = usize> + use<> {
         (0..self.inside.start).chain(self.inside.end..self.x.outputs)
@@ -89,11 +95,7 @@ impl Engine {
     ) {
         let (x, channels) = (taps.x, taps.channels);
         let Some(last) = x.outputs.checked_sub(1) else { return };
-        let is_line = |line: &'a [T]| {
-            assert!(line.len() >= x.extent * channels, "a whole line of the image");
-            line.as_ptr()
-        };
-        let lines: SmallVec<[*const T; LINES]> = lines.map(is_line).collect();
+        let lines: SmallVec<[*const T; LINES]> = lines.map(|line| taps.start_of(line)).collect();
         assert!(has_whole_vectors::<T>(self.level, channels), "whole vectors of channels");
         assert!(taps.weights.len() == lines.len() * x.taps, "weights of all taps");
         assert!(taps.weights_end <= filter.len() && channels <= zeros.len(), "weights and zeros of all channels");
@@ -103,6 +105,53 @@ impl Engine {
         // SAFETY: the level is present, and operands and result are as long as was just looked at. Taps are inside the
         // lines, or `BESIDE`, by the construction of `taps`.
         unsafe { (T::kernels(self.level).channel_sums)(&sums) };
+    }
+}
+
+/// A chain of the gradient of a filter: over some lines of outputs, for each tap and channel the sum of pixels times
+/// cotangents, in order from +0.
+pub(super) struct ChannelGradient<'a, T> {
+    taps: &'a ChannelTaps,
+    /// For each line of outputs and each line of taps, the line of the image where they meet, or one of zeros.
+    lines: &'a [*const T],
+    /// The cotangents of the first line; the others follow.
+    cts: *const T,
+    /// A pixel of zeros.
+    zeros: *const T,
+    /// The gradient, and whether it is to be overwritten.
+    out: *mut T,
+    fresh: bool,
+}
+
+impl Engine {
+    /// Adds a chain to the gradient of a filter, or overwrites it: of lines of outputs whose cotangents follow each other,
+    /// and for each of them the lines of the image that its lines of taps meet; `zeros` stands in for pixels beside these.
+    ///
+    /// # Panics
+    ///
+    /// If a line, the cotangents or the gradient are too short, or [`has_whole_vectors`] denies the channels.
+    pub(crate) fn channel_gradient<'a, T: Real + 'a>(
+        &self,
+        taps: &ChannelTaps,
+        [cts, zeros]: [&[T]; 2],
+        lines: impl Iterator<Item = &'a [T]>,
+        out: &mut [T],
+        fresh: bool,
+    ) {
+        let (x, channels) = (taps.x, taps.channels);
+        if taps.weights.is_empty() {
+            return;
+        }
+        let lines: SmallVec<[*const T; LINES]> = lines.map(|line| taps.start_of(line)).collect();
+        let n_lines = lines.len() * x.taps / taps.weights.len();
+        assert!(has_whole_vectors::<T>(self.level, channels), "whole vectors of channels");
+        assert!(lines.len() * x.taps == n_lines * taps.weights.len(), "lines for all taps");
+        assert!(cts.len() >= n_lines * x.outputs * channels && zeros.len() >= channels, "cotangents and zeros");
+        assert!(taps.weights_end <= out.len(), "a gradient of all weights");
+        let (cts, zeros, out) = (cts.as_ptr(), zeros.as_ptr(), out.as_mut_ptr());
+        let chain = ChannelGradient { taps, lines: &lines, cts, zeros, out, fresh };
+        // SAFETY: as for a line of outputs.
+        unsafe { (T::kernels(self.level).channel_gradient)(&chain) };
     }
 }
 
@@ -212,6 +261,116 @@ unsafe fn vector<S: Simd, const T: usize, const N: usize, const SIDE: bool>(
         let out = x.out.add(output * x.out_step + channel);
         for (number, sum) in sums.into_iter().enumerate() {
             S::store(out.add(number * x.out_step), sum);
+        }
+    }
+}
+
+/// Computes a chain.
+///
+/// # Safety
+///
+/// As for [`channel_sums`].
+#[inline(always)]
+pub(super) unsafe fn channel_gradient<S: Simd>(x: &ChannelGradient<'_, S::Elem>) {
+    // SAFETY: handed on.
+    unsafe {
+        let (channels, mut channel) = (x.taps.channels, 0);
+        while channel + S::LANES <= channels {
+            vector_of_gradient::<S>(x, channel);
+            channel += S::LANES;
+        }
+        if channel + S::Half::LANES <= channels {
+            vector_of_gradient::<S::Half>(x, channel);
+            channel += S::Half::LANES;
+        }
+        while channel < channels {
+            vector_of_gradient::<Shortest<S>>(x, channel);
+            channel += Shortest::<S>::LANES;
+        }
+    }
+}
+
+/// All taps of a vector of channels, some at a time.
+#[inline(always)]
+unsafe fn vector_of_gradient<S: Simd>(x: &ChannelGradient<'_, S::Elem>, channel: usize) {
+    let (mut tap, n_taps) = (0, x.taps.weights.len());
+    while tap < n_taps {
+        // SAFETY: these taps are there.
+        unsafe {
+            tap += match n_taps - tap {
+                9.. => sums_of_taps::<S, 9>(x, channel, tap),
+                5.. => sums_of_taps::<S, 5>(x, channel, tap),
+                3.. => sums_of_taps::<S, 3>(x, channel, tap),
+                _ => sums_of_taps::<S, 1>(x, channel, tap),
+            }
+        }
+    }
+}
+
+/// `N` taps of a vector of channels, from `tap` on; returns `N`.
+#[inline(always)]
+unsafe fn sums_of_taps<S: Simd, const N: usize>(x: &ChannelGradient<'_, S::Elem>, channel: usize, tap: usize) -> usize {
+    let ChannelTaps { x: axis, channels, inside, places, weights, .. } = x.taps;
+    let (channels, lines_of_taps) = (*channels, weights.len() / axis.taps);
+    let step = (axis.stride as usize).wrapping_mul(channels);
+    let (first, sides) = places.split_at(axis.taps);
+    // SAFETY: lines, pixels and weights of these taps are there.
+    unsafe {
+        let mut sums = [S::zero(); N];
+        let mut ct = x.cts.add(channel);
+        for lines in x.lines.chunks_exact(lines_of_taps) {
+            let mut at = [(x.zeros, 0); N];
+            for (number, at) in at.iter_mut().enumerate() {
+                *at = (*lines.get_unchecked((tap + number) / axis.taps), (tap + number) % axis.taps);
+            }
+            for output in 0..inside.start {
+                side::<S, N>(x, &mut sums, &sides[output * axis.taps..], &at, ct, channel);
+                ct = ct.add(channels);
+            }
+            let mut pixels = [x.zeros; N];
+            for (pixel, (line, column)) in pixels.iter_mut().zip(at) {
+                // Only used if there are outputs inside.
+                *pixel = line.wrapping_add(first[column].wrapping_add(channel));
+            }
+            for _ in inside.clone() {
+                let part = S::load(ct);
+                for (sum, pixel) in sums.iter_mut().zip(&mut pixels) {
+                    *sum = S::mul_add(S::load(*pixel), part, *sum);
+                    *pixel = pixel.wrapping_add(step);
+                }
+                ct = ct.add(channels);
+            }
+            for output in inside.end..axis.outputs {
+                let place = inside.start + output - inside.end;
+                side::<S, N>(x, &mut sums, &sides[place * axis.taps..], &at, ct, channel);
+                ct = ct.add(channels);
+            }
+        }
+        for (sum, weight) in sums.into_iter().zip(weights.get_unchecked(tap..)) {
+            let out = x.out.add(weight + channel);
+            S::store(out, if x.fresh { sum } else { S::add(S::load(out), sum) });
+        }
+    }
+    N
+}
+
+/// Adds the products of an output at the sides, whose taps find their pixels at `places`.
+#[inline(always)]
+unsafe fn side<S: Simd, const N: usize>(
+    x: &ChannelGradient<'_, S::Elem>,
+    sums: &mut [S::Vector; N],
+    places: &[usize],
+    at: &[(*const S::Elem, usize); N],
+    ct: *const S::Elem,
+    channel: usize,
+) {
+    // SAFETY: these pixels are there, or zeros.
+    unsafe {
+        let part = S::load(ct);
+        for (sum, (line, column)) in sums.iter_mut().zip(at) {
+            let place = places[*column];
+            let pixel = if place == BESIDE { x.zeros } else { line.add(place) };
+            *sum = S::mul_add(S::load(pixel.add(channel)), part, *sum);
         }
     }
 }

@@ -36,7 +36,7 @@ mod window;
 use std::ops::{Add, Range};
 
 pub(crate) use attention::{HeadGradients, HeadTerms, Heads};
-use channels::ChannelSums;
+use channels::{ChannelGradient, ChannelSums};
 pub(crate) use channels::{ChannelTaps, has_whole_vectors};
 use column::Column;
 pub(crate) use column::is_streamed;
@@ -205,6 +205,8 @@ pub(crate) struct Kernels<T> {
     spread: unsafe fn(&Deinterleave<T>),
     /// Computes sums over taps for each channel of an image.
     channel_sums: unsafe fn(&ChannelSums<'_, T>),
+    /// Computes sums over pixels for each tap and channel.
+    channel_gradient: unsafe fn(&ChannelGradient<'_, T>),
     /// Computes a small product.
     unpacked: unsafe fn(&Unpacked<T>),
     /// Computes a matrix times a vector.
@@ -316,6 +318,12 @@ macro_rules! kernels {
         }
 
         #[target_feature(enable = $features)]
+        unsafe fn channel_gradient(x: &ChannelGradient<'_, Elem>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { channels::channel_gradient::<$vector>(x) }
+        }
+
+        #[target_feature(enable = $features)]
         unsafe fn unpacked(x: &Unpacked<Elem>) {
             // SAFETY: handed on; the features are enabled here.
             unsafe { small::unpacked::<Elem>(x) }
@@ -355,6 +363,7 @@ macro_rules! kernels {
             planes,
             spread,
             channel_sums,
+            channel_gradient,
             unpacked,
             column,
             narrow,
@@ -393,6 +402,7 @@ fn portable<T: Real>() -> Kernels<T> {
         planes: planes::planes::<simd::Portable<T>>,
         spread: planes::spread::<simd::Portable<T>>,
         channel_sums: channels::channel_sums::<simd::Portable<T>>,
+        channel_gradient: channels::channel_gradient::<simd::Portable<T>>,
         unpacked: small::unpacked::<T>,
         column: column::column::<simd::Portable<T>>,
         narrow: narrow::narrow::<simd::Portable<T>>,

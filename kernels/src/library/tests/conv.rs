@@ -164,30 +164,37 @@ fn convolutions_in_groups_agree_with_those_group_by_group() {
 #[test]
 fn depthwise_convolutions_agree_with_those_group_by_group() {
     let mut random = Random(0xdee9_0a11);
-    let (mut n_in_place, mut n_long, mut n_nan) = (0, 0, 0);
-    for round in 0..160 {
-        let pass = [ConvPass::Forward, ConvPass::InputGradient][round % 2];
+    let (mut n_in_place, mut n_long, mut n_nan) = ([0; 3], [0; 3], 0);
+    for round in 0..240 {
+        let pass = ConvPass::ALL[round % 3];
         let channels = random.pick(&[2, 4, 8, 12, 16, 20, 28, 32, 36, 48]);
+        // Gradients of filters from few pixels are products.
+        let least = if pass == ConvPass::FilterGradient { 11 } else { 0 };
         let conv = Conv2d {
             batch: random.pick(&[1, 2, 3]),
-            height: random.pick(&[1, 2, 5, 8, 13]),
-            width: random.pick(&[1, 2, 3, 5, 7, 11, 14, 19, 26]),
+            height: least + random.pick(&[1, 2, 5, 8, 13]),
+            width: least + random.pick(&[1, 2, 3, 5, 7, 11, 14, 19, 26]),
             kernel_height: random.pick(&[1, 2, 3, 3, 4, 5, 7]),
             kernel_width: random.pick(&[1, 2, 3, 3, 3, 4, 5, 7]),
             stride: [0; 2].map(|_| random.pick(&[1, 1, 1, 2, 3])),
             groups: channels,
             in_channels: channels,
             out_channels: channels,
-            ..convolution(&mut random, DTYPES[round / 2 % DTYPES.len()], pass)
+            ..convolution(&mut random, DTYPES[round / 3 % DTYPES.len()], pass)
         };
         let served = Depthwise::<f32>::new(&conv, &[]);
         let is_in_place = served.is_some_and(|pass| pass.is_in_place(&Engine::best()));
-        n_in_place += usize::from(is_in_place);
-        let [_, width] = if pass == ConvPass::Forward { conv.out_extent() } else { [conv.height, conv.width] };
-        n_long += usize::from(is_in_place && width / conv.stride[1] >= 8 + conv.kernel_width);
-        n_nan += usize::from(check_with_specials(&conv, conv.kernel_height * conv.kernel_width, &mut random));
+        n_in_place[round % 3] += usize::from(is_in_place);
+        let [height, width] = conv.out_extent();
+        let of_line = if pass == ConvPass::InputGradient { conv.width } else { width * conv.stride[1] };
+        n_long[round % 3] += usize::from(is_in_place && of_line / conv.stride[1] >= 8 + conv.kernel_width);
+        let of_gradient = conv.batch * height * width;
+        let of_window = conv.kernel_height * conv.kernel_width;
+        let terms = if pass == ConvPass::FilterGradient { of_gradient } else { of_window };
+        n_nan += usize::from(check_with_specials(&conv, terms, &mut random));
     }
-    assert!(n_in_place > 80 && n_long > 20, "{n_in_place} read their images in place, {n_long} have long lines");
+    assert!(n_in_place.iter().all(|n| *n > 25), "{n_in_place:?} read their images in place");
+    assert!(n_long.iter().all(|n| *n > 5), "{n_long:?} have long lines");
     assert!(n_nan > 10, "{n_nan} results have NaN and numbers");
 }
 
