@@ -33,6 +33,7 @@ const UNSAFE: [&str; 63] = [
     "kernels/src/library/micro/attention/gradient.rs",
     "kernels/src/library/micro/attention/panels.rs",
     "kernels/src/library/micro/attention.rs",
+    "kernels/src/library/micro/channels.rs",
     "kernels/src/library/micro/column.rs",
     "kernels/src/library/micro/copy.rs",
     "kernels/src/library/micro/direct.rs",

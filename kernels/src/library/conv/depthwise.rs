@@ -1,6 +1,7 @@
 //! Convolutions in groups of few channels, down to one: a single pass over the image serves all groups.
 //!
-//! Channels of the result are lanes. A task copies the part of an image that it needs, with its padding, to memory of
+//! Channels of the result are lanes. With a channel to a group, images are read in place, if vectors have whole channels
+//! (`micro::channels`). Else a task copies the part of an image that it needs, with its padding, to memory of
 //! its own, one block of lanes at a time: for each channel of a group a plane, in which every lane finds that channel of
 //! its own group. Neighbouring outputs are neighbours there for any stride, and every tap is at a fixed distance.
 //!
