@@ -1,10 +1,13 @@
 //! Cotangents of what a mean was subtracted from.
 //!
 //! The derivative of P: x -> x - mean(x) is P itself, so that a cotangent c gives x the cotangent c - mean(c). As P P is P,
-//! the mean of c is zero where c is a multiple of P(x) that does not vary along the axes of the mean. Variances send back
-//! such cotangents: that of mean(P(x)^2) is 2 P(x) / n. Their mean is not computed, for it would be no more than its own
-//! rounding errors, and a pass over the data: of a normalisation the second of three. The formulas are equal for every x,
-//! so that they can be differentiated again. They are not for every mean, if somebody asks for a derivative by that.
+//! the mean of c is zero where c is P(x) times a factor that is the same along the axes of the mean. Variances send back
+//! such cotangents: that of mean(P(x)^2) is 2 P(x) / n. Their mean is not computed, for it would be a pass over the data:
+//! of a normalisation the second of three. In floating point that mean is the rounding error of P(x), as in the usual
+//! formula of batch normalisation.
+//!
+//! Both formulas are equal for every x, so that derivatives by what x is computed from can be taken again. They are not for
+//! every mean: where a value between x and its mean is differentiated by, all cotangents go there.
 
 use smallvec::SmallVec;
 
@@ -13,16 +16,20 @@ use crate::ops::Op;
 use crate::tensor::Tensor;
 use crate::types::ValueId;
 
-/// The cotangents of value `id` that have a mean, if the value is a tensor less its mean and others have none. The values
-/// that `is_target` names are differentiated by.
-pub(super) fn with_a_mean(
+/// The cotangents of value `id` that go to a mean, if the value is a tensor less its mean and the mean of others is zero. The
+/// values that `is_target` names are differentiated by.
+pub(super) fn for_the_mean(
     graph: &Graph,
     id: ValueId,
     cts: &[Tensor],
     is_target: impl Fn(ValueId) -> bool,
 ) -> Option<Vec<Tensor>> {
+    let factor = |ct: &Tensor| factor(graph, ct.as_traced()?.id, id);
+    if !cts.iter().any(|ct| factor(ct).is_some()) {
+        return None;
+    }
     let axes = axes_of_the_mean(graph, id, is_target)?;
-    let is_multiple = |ct: &Tensor| ct.as_traced().is_some_and(|ct| is_multiple(graph, ct.id, id, &axes));
+    let is_multiple = |ct: &Tensor| factor(ct).is_some_and(|factor| is_repeated(graph, factor, &axes));
     let left: Vec<Tensor> = cts.iter().filter(|ct| !is_multiple(ct)).cloned().collect();
     (left.len() < cts.len()).then_some(left)
 }
@@ -40,7 +47,7 @@ fn axes_of_the_mean(graph: &Graph, id: ValueId, is_target: impl Fn(ValueId) -> b
         match (&node.op, &*node.args) {
             (Op::Reshape(_), &[source]) => sum = source,
             (Op::Div(_), &[dividend, by]) if divisor.is_none() => {
-                divisor = Some(constant(graph, by)?);
+                divisor = Some(constant(graph, by, &is_target)?);
                 sum = dividend;
             }
             (Op::ReduceSum(reduction), &[source]) if source == x => {
@@ -62,21 +69,23 @@ fn is_aligned(shape: &[usize], rank: usize, kept: impl Fn(usize) -> usize) -> bo
     (0..rank).all(|axis| kept(axis) == if axis < missing { 1 } else { shape[axis - missing] })
 }
 
-/// The number that all elements of a value are equal to, if the graph says so.
-fn constant(graph: &Graph, id: ValueId) -> Option<f64> {
+/// The number that all elements of a value are equal to, if the graph says so and nobody differentiates by it.
+fn constant(graph: &Graph, id: ValueId, is_target: &impl Fn(ValueId) -> bool) -> Option<f64> {
     match &graph.node(id).op {
+        _ if is_target(id) => None,
         Op::Splat(splat) => Some(splat.value.to_f64()),
-        Op::BroadcastTo(_) => constant(graph, graph.node(id).args[0]),
+        Op::BroadcastTo(_) => constant(graph, graph.node(id).args[0], is_target),
         _ => None,
     }
 }
 
-/// Whether `product` is `value` times what is the same everywhere along the axes.
-fn is_multiple(graph: &Graph, product: ValueId, value: ValueId, axes: &[usize]) -> bool {
+/// The other factor, if `product` is one of `value`.
+fn factor(graph: &Graph, product: ValueId, value: ValueId) -> Option<ValueId> {
     let node = graph.node(product);
     match (&node.op, &*node.args) {
-        (Op::Mul(_), &[x, y]) => x == value && is_repeated(graph, y, axes) || y == value && is_repeated(graph, x, axes),
-        _ => false,
+        (Op::Mul(_), &[x, y]) if x == value => Some(y),
+        (Op::Mul(_), &[x, y]) if y == value => Some(x),
+        _ => None,
     }
 }
 

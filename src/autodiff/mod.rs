@@ -233,7 +233,7 @@ impl<'w> Backward<'w> {
         }
         let cts = self.cotangents.get(id).map(Vec::as_slice).unwrap_or_default();
         let is_target = |id: ValueId| self.is_target.get(id.index()).copied().unwrap_or(false);
-        let with_a_mean = self.tape.with_graph(|graph| centred::with_a_mean(graph, id, cts, is_target));
+        let for_the_mean = self.tape.with_graph(|graph| centred::for_the_mean(graph, id, cts, is_target));
         let Some(ct) = self.take(id) else { return };
         let (op, ids, args, output, line, origin) = self.tape.with_graph(|graph| {
             let node = graph.node(id);
@@ -251,7 +251,7 @@ impl<'w> Backward<'w> {
         let method = origin.map_or(op.name(), |origin| origin.method);
         let _method = gradient_of(method, line.unwrap_or(self.at));
         let mut cotangents = op.vjp(&Site { args: &args, output: &output, ct: &ct });
-        if let (Some(cts), [_, of_the_mean]) = (with_a_mean, &mut cotangents.0[..]) {
+        if let (Some(cts), [_, of_the_mean]) = (for_the_mean, &mut cotangents.0[..]) {
             *of_the_mean = sum::sum(self.tape, cts, self.at).map(|ct| -ct);
         }
         debug_assert!(cotangents.0.is_empty() || cotangents.0.len() == ids.len(), "one cotangent per argument");

@@ -112,6 +112,15 @@ fn a_mean_can_be_differentiated_by() -> Result<()> {
     let (slope, curvature) = f.call(Tensor::from([1.0_f64, 2.0, 6.0]))?;
     assert_eq!(curvature.to_vec::<f64>()?, [2.0]);
     assert!(slope.to_vec::<f64>()?[0].abs() < 1e-15);
+    // By the divisor n of the sum s: of Σ (x - s / n)², 2 s / n² Σ (x - s / n), and by n once more, as Σ (x - s / n) is
+    // zero here, 2 s² / n³.
+    let f = accelerate(|x: &Tensor| {
+        let sum = x.sum_keep(0);
+        let n = sum.full_like(3.0);
+        let slope = (x - &sum / &n).square().sum(..).grad(&n);
+        slope.sum(..).grad(&n)
+    });
+    assert_eq!(f.call(Tensor::from([1.0_f64, 2.0, 6.0]))?.to_vec::<f64>()?, [6.0]);
     Ok(())
 }
 

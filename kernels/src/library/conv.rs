@@ -410,6 +410,11 @@ impl Conv2d {
         [count(&[self.batch, height, width]), n, count(&[self.kernel_height, self.kernel_width, k])]
     }
 
+    /// Whether channels are divided into groups of so few that all groups are served at once.
+    fn has_small_groups(&self) -> bool {
+        self.groups > 1 && self.channels().iter().all(|n| (1..=depthwise::MOST_CHANNELS).contains(n))
+    }
+
     /// Whether the filter can be passed over for each line of outputs, since a second-level cache holds it, and whether
     /// no product in place of this pass would be cut along its depth: in place, no sum is.
     fn is_light(&self) -> bool {
@@ -417,18 +422,13 @@ impl Conv2d {
         count(&[n, k]) <= 1 << 16 && !is_split(m, n, k)
     }
 
-    /// Whether channels are divided into groups of so few that all groups are served at once.
-    fn has_small_groups(&self) -> bool {
-        self.groups > 1 && self.channels().iter().all(|n| (1..=depthwise::MOST_CHANNELS).contains(n))
-    }
-
     /// The same for the filter gradient, whose chains are lines of pixels and whose partial results must be small.
     pub(super) fn is_gradient_direct(&self) -> bool {
         let [out_height, out_width] = self.out_extent();
         let size = self.n_taps() * self.channels()[1];
         let chain = lines_of_chain([out_height, out_width]);
-        // Of small groups there may be many, each with a product of its own otherwise.
-        let least = if self.has_small_groups() { 1 } else { 64 };
+        // Otherwise each channel would have a product of its own.
+        let least = if self.groups > 1 && self.channels() == [1, 1] { 1 } else { 64 };
         self.batch > 0
             && out_height * out_width >= least
             && size <= 1 << 16

@@ -1,8 +1,7 @@
 //! Convolutions in groups of few channels, down to one: a single pass over the image serves all groups.
 //!
-//! Channels of the result are lanes. With a channel to a group, images are read in place, if vectors have whole channels
-//! (`micro::channels`). Else a task copies the part of an image that it needs, with its padding, to memory of
-//! its own, one block of lanes at a time: for each channel of a group a plane, in which every lane finds that channel of
+//! Channels of the result are lanes. With a channel to a group, images are read in place, if whole vectors have the
+//! channels (`micro::channels`). Else a task copies the part of an image that it needs, with its padding, to memory of its own, one block of lanes at a time: for each channel of a group a plane, in which every lane finds that channel of
 //! its own group. Neighbouring outputs are neighbours there for any stride, and every tap is at a fixed distance.
 //!
 //! Guarantees the bits of the products in `micro`: an element is a sum over blocks of [`block_depth`] steps in order,
@@ -344,6 +343,18 @@ impl<T: Real> Depthwise<'_, T> {
         self.group == [1, 1] && has_whole_vectors::<T>(engine.level, self.channels) && self.parts.iter().all(is_whole)
     }
 
+    /// Elements of zeros that stand in for what is beside the image: of a pixel, or of a line if some line of taps is above
+    /// or below it.
+    fn n_zeros(&self) -> usize {
+        let [_, width, channels] = self.extent;
+        let is_beside = |y: &WindowAxis| {
+            let mut ends = [0, y.outputs.saturating_sub(1)].into_iter();
+            ends.any(|output| (0..y.taps).any(|tap| y.inside(output, tap).is_none()))
+        };
+        let has_lines = self.parts.iter().any(|part| is_beside(&part.phase[0].axis));
+        if has_lines { width.max(1) * channels } else { channels }
+    }
+
     /// Height and width of the result of a forward pass or an input gradient.
     fn result_extent(&self) -> [usize; 2] {
         if self.op.pass == ConvPass::InputGradient { [self.op.height, self.op.width] } else { self.op.out_extent() }
@@ -364,7 +375,7 @@ impl<T: Real> Depthwise<'_, T> {
         // As many tasks, of nearly as many lines each.
         let rows = lines.div_ceil(lines.div_ceil(most));
         let work = count(&[out.len(), self.op.kernel_height, self.op.kernel_width]);
-        with_scratch::<T, _>(line_len.max(channels), |zeros| {
+        with_scratch::<T, _>(self.n_zeros(), |zeros| {
             zeros.fill(T::ZERO);
             let zeros = &*zeros;
             for_each_tile(
@@ -552,7 +563,7 @@ impl<T: Real> Depthwise<'_, T> {
         let ([y, x], line_len) = (&self.parts[0].phase, width * channels);
         let taps = ChannelTaps::new(x.axis, channels, (0..out.len()).step_by(channels).collect());
         let chain = lines_of_chain([out_height, out_width]);
-        with_scratch::<T, _>(line_len.max(channels), |zeros| {
+        with_scratch::<T, _>(self.n_zeros(), |zeros| {
             zeros.fill(T::ZERO);
             let zeros = &*zeros;
             self.filter_gradient(ct, out, epilogue, &|images, sums| {

@@ -20,10 +20,10 @@ const OUTPUTS: usize = 8;
 /// The place of a tap beside the image.
 const BESIDE: usize = usize::MAX;
 
-/// Lines of taps of most filters.
-const LINES: usize = 8;
+/// Lines of the image that most lines of outputs meet, or most chains of a gradient.
+const LINES: usize = 32;
 
-/// What all lines of outputs have in common that share their taps.
+/// The taps of lines of outputs, and where these find their pixels.
 #[derive(Debug)]
 pub(crate) struct ChannelTaps {
     /// Width.
@@ -35,18 +35,24 @@ pub(crate) struct ChannelTaps {
     weights_end: usize,
     /// The outputs whose taps are all inside the image.
     inside: Range<usize>,
-    /// Where each tap of a line finds its pixel: for the first output inside, then for each of the others.
+    /// Where each tap of a line finds its pixel: for the first output inside (all beside the image if there is none), then
+    /// for each of the others.
     places: Vec<usize>,
 }
 
 impl ChannelTaps {
     /// The taps of lines of outputs; `weights` says where those of each tap begin.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many for each line of taps.
     pub(crate) fn new(x: WindowAxis, channels: usize, weights: Vec<usize>) -> ChannelTaps {
+        assert!(weights.len().is_multiple_of(x.taps), "whole lines of taps");
         let inside = (0..x.taps).map(|tap| x.outputs_inside(tap, &(0..x.outputs)));
         let inside = inside.fold(0..x.outputs, |all, now| all.start.max(now.start)..all.end.min(now.end));
         let inside = if inside.is_empty() { x.outputs..x.outputs } else { inside };
         let mut taps = ChannelTaps { x, channels, weights_end: 0, weights, inside, places: vec![] };
-        taps.weights_end = taps.weights.iter().max().map_or(0, |start| start + channels);
+        taps.weights_end = taps.weights.iter().max().map_or(0, |start| start.saturating_add(channels));
         let place = |output| move |tap| x.inside(output, tap).map_or(BESIDE, |at| at * channels);
         taps.places =
             [taps.inside.start].into_iter().chain(taps.at_sides()).flat_map(|o| (0..x.taps).map(place(o))).collect();
@@ -55,7 +61,7 @@ impl ChannelTaps {
 
     /// The first element of a line of the image.
     fn start_of<T>(&self, line: &[T]) -> *const T {
-        assert!(line.len() >= self.x.extent * self.channels, "a whole line of the image");
+        assert!(line.len() >= self.x.extent.saturating_mul(self.channels), "a whole line of the image");
         line.as_ptr()
     }
 
@@ -155,7 +161,7 @@ impl Engine {
     }
 }
 
-/// Whether the vectors of a level divide the channels of a pixel.
+/// Whether the shortest vector of a level divides the channels of a pixel.
 pub(crate) fn has_whole_vectors<T: Real>(level: Level, channels: usize) -> bool {
     channels > 0 && channels.is_multiple_of(T::kernels(level).least_lanes)
 }
@@ -317,7 +323,8 @@ unsafe fn sums_of_taps<S: Simd, const N: usize>(x: &ChannelGradient<'_, S::Elem>
     // SAFETY: lines, pixels and weights of these taps are there.
     unsafe {
         let mut sums = [S::zero(); N];
-        let mut ct = x.cts.add(channel);
+        // After the last output it points behind the cotangents.
+        let mut ct = x.cts.wrapping_add(channel);
         for lines in x.lines.chunks_exact(lines_of_taps) {
             let mut at = [(x.zeros, 0); N];
             for (number, at) in at.iter_mut().enumerate() {
@@ -325,7 +332,7 @@ unsafe fn sums_of_taps<S: Simd, const N: usize>(x: &ChannelGradient<'_, S::Elem>
             }
             for output in 0..inside.start {
                 side::<S, N>(x, &mut sums, &sides[output * axis.taps..], &at, ct, channel);
-                ct = ct.add(channels);
+                ct = ct.wrapping_add(channels);
             }
             let mut pixels = [x.zeros; N];
             for (pixel, (line, column)) in pixels.iter_mut().zip(at) {
@@ -338,12 +345,12 @@ unsafe fn sums_of_taps<S: Simd, const N: usize>(x: &ChannelGradient<'_, S::Elem>
                     *sum = S::mul_add(S::load(*pixel), part, *sum);
                     *pixel = pixel.wrapping_add(step);
                 }
-                ct = ct.add(channels);
+                ct = ct.wrapping_add(channels);
             }
             for output in inside.end..axis.outputs {
                 let place = inside.start + output - inside.end;
                 side::<S, N>(x, &mut sums, &sides[place * axis.taps..], &at, ct, channel);
-                ct = ct.add(channels);
+                ct = ct.wrapping_add(channels);
             }
         }
         for (sum, weight) in sums.into_iter().zip(weights.get_unchecked(tap..)) {
