@@ -1,7 +1,8 @@
 //! Convolutions in groups of few channels, down to one: a single pass over the image serves all groups.
 //!
 //! Channels of the result are lanes. With a channel to a group, images are read in place, if whole vectors have the
-//! channels (`micro::channels`). Else a task copies the part of an image that it needs, with its padding, to memory of its own, one block of lanes at a time: for each channel of a group a plane, in which every lane finds that channel of
+//! channels (`micro::depthwise`). Else a task copies the part of an image that it needs, with its padding, to memory of
+//! its own, one block of lanes at a time: for each channel of a group a plane, in which every lane finds that channel of
 //! its own group. Neighbouring outputs are neighbours there for any stride, and every tap is at a fixed distance.
 //!
 //! Guarantees the bits of the products in `micro`: an element is a sum over blocks of [`block_depth`] steps in order,
@@ -14,7 +15,8 @@ use super::{Conv2d, ConvPass, GradientPhase};
 use crate::library::dense::{Tile, TileCallback};
 use crate::library::extents::count;
 use crate::library::micro::{
-    ChannelTaps, Engine, Real, WindowAxis, block_depth, has_whole_vectors, images_of_task, lines_of_chain, with_scratch,
+    DepthwiseTaps, Engine, Real, WindowAxis, block_depth, has_whole_vectors, images_of_task, lines_of_chain,
+    with_scratch,
 };
 use crate::library::view::{TileView, for_each_chunk, for_each_tile, vectorized};
 
@@ -368,9 +370,9 @@ impl<T: Real> Depthwise<'_, T> {
             let [y, x] = &part.phase;
             let taps = (0..y.axis.taps).flat_map(|ty| (0..x.axis.taps).map(move |tx| [ty, tx]));
             let at = |[ty, tx]: [usize; 2]| (y.tap + ty * y.step) * self.op.kernel_width + x.tap + tx * x.step;
-            ChannelTaps::new(x.axis, channels, taps.map(|tap| at(tap) * channels).collect())
+            DepthwiseTaps::new(x.axis, channels, taps.map(|tap| at(tap) * channels).collect())
         };
-        let taps: Vec<ChannelTaps> = self.parts.iter().map(taps).collect();
+        let taps: Vec<DepthwiseTaps> = self.parts.iter().map(taps).collect();
         let most = (PASSED / (width * channels)).max(1).min(lines.div_ceil(TASKS.div_ceil(self.op.batch)));
         // As many tasks, of nearly as many lines each.
         let rows = lines.div_ceil(lines.div_ceil(most));
@@ -394,7 +396,7 @@ impl<T: Real> Depthwise<'_, T> {
                             };
                             let (sources, first) = ((0..y.axis.taps).map(source), x.first * channels);
                             let out = &mut tile.row(row)[first..];
-                            engine.channel_line(taps, [filter, zeros], sources, out, spacing[1] * channels);
+                            engine.depthwise_line(taps, [filter, zeros], sources, out, spacing[1] * channels);
                         }
                     }
                     self.finish(&mut tile, [lines, width], epilogue);
@@ -561,7 +563,7 @@ impl<T: Real> Depthwise<'_, T> {
     fn gradient_in_place(&self, engine: &Engine, ct: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
         let ([out_height, out_width], [height, width, channels]) = (self.op.out_extent(), self.extent);
         let ([y, x], line_len) = (&self.parts[0].phase, width * channels);
-        let taps = ChannelTaps::new(x.axis, channels, (0..out.len()).step_by(channels).collect());
+        let taps = DepthwiseTaps::new(x.axis, channels, (0..out.len()).step_by(channels).collect());
         let chain = lines_of_chain([out_height, out_width]);
         with_scratch::<T, _>(self.n_zeros(), |zeros| {
             zeros.fill(T::ZERO);
@@ -578,7 +580,7 @@ impl<T: Real> Depthwise<'_, T> {
                     let lines = rows.flat_map(|row| (0..y.axis.taps).map(move |tap| [row, tap])).map(source);
                     let cts = &ct[(image * out_height + row) * out_width * channels..];
                     let is_first = image == images.start && row == 0;
-                    engine.channel_gradient(&taps, [cts, zeros], lines, sums, is_first);
+                    engine.depthwise_gradient(&taps, [cts, zeros], lines, sums, is_first);
                 }
             });
         });

@@ -9,9 +9,9 @@
 //! operands and the sliding windows of convolutions need no copy of their own.
 
 mod attention;
-mod channels;
 mod column;
 mod copy;
+mod depthwise;
 mod direct;
 mod drive;
 mod filter;
@@ -36,10 +36,10 @@ mod window;
 use std::ops::{Add, Range};
 
 pub(crate) use attention::{HeadGradients, HeadTerms, Heads};
-use channels::{ChannelGradient, ChannelSums};
-pub(crate) use channels::{ChannelTaps, has_whole_vectors};
 use column::Column;
 pub(crate) use column::is_streamed;
+use depthwise::{DepthwiseGradient, DepthwiseSums};
+pub(crate) use depthwise::{DepthwiseTaps, has_whole_vectors};
 pub(crate) use direct::{ConvPart, DirectConv};
 pub(crate) use drive::{Engine, Output, Product, is_split, is_unpacked, unpacked};
 #[cfg(test)]
@@ -204,9 +204,9 @@ pub(crate) struct Kernels<T> {
     /// Copies pixels to planes.
     spread: unsafe fn(&Deinterleave<T>),
     /// Computes sums over taps for each channel of an image.
-    channel_sums: unsafe fn(&ChannelSums<'_, T>),
+    depthwise_sums: unsafe fn(&DepthwiseSums<'_, T>),
     /// Computes sums over pixels for each tap and channel.
-    channel_gradient: unsafe fn(&ChannelGradient<'_, T>),
+    depthwise_gradient: unsafe fn(&DepthwiseGradient<'_, T>),
     /// Computes a small product.
     unpacked: unsafe fn(&Unpacked<T>),
     /// Computes a matrix times a vector.
@@ -312,15 +312,15 @@ macro_rules! kernels {
         }
 
         #[target_feature(enable = $features)]
-        unsafe fn channel_sums(x: &ChannelSums<'_, Elem>) {
+        unsafe fn depthwise_sums(x: &DepthwiseSums<'_, Elem>) {
             // SAFETY: handed on; the features are enabled here.
-            unsafe { channels::channel_sums::<$vector>(x) }
+            unsafe { depthwise::depthwise_sums::<$vector>(x) }
         }
 
         #[target_feature(enable = $features)]
-        unsafe fn channel_gradient(x: &ChannelGradient<'_, Elem>) {
+        unsafe fn depthwise_gradient(x: &DepthwiseGradient<'_, Elem>) {
             // SAFETY: handed on; the features are enabled here.
-            unsafe { channels::channel_gradient::<$vector>(x) }
+            unsafe { depthwise::depthwise_gradient::<$vector>(x) }
         }
 
         #[target_feature(enable = $features)]
@@ -362,8 +362,8 @@ macro_rules! kernels {
             sliding: None,
             planes,
             spread,
-            channel_sums,
-            channel_gradient,
+            depthwise_sums,
+            depthwise_gradient,
             unpacked,
             column,
             narrow,
@@ -401,8 +401,8 @@ fn portable<T: Real>() -> Kernels<T> {
         sliding: None,
         planes: planes::planes::<simd::Portable<T>>,
         spread: planes::spread::<simd::Portable<T>>,
-        channel_sums: channels::channel_sums::<simd::Portable<T>>,
-        channel_gradient: channels::channel_gradient::<simd::Portable<T>>,
+        depthwise_sums: depthwise::depthwise_sums::<simd::Portable<T>>,
+        depthwise_gradient: depthwise::depthwise_gradient::<simd::Portable<T>>,
         unpacked: small::unpacked::<T>,
         column: column::column::<simd::Portable<T>>,
         narrow: narrow::narrow::<simd::Portable<T>>,

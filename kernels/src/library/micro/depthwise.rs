@@ -25,7 +25,7 @@ const LINES: usize = 32;
 
 /// The taps of lines of outputs, and where these find their pixels.
 #[derive(Debug)]
-pub(crate) struct ChannelTaps {
+pub(crate) struct DepthwiseTaps {
     /// Width.
     x: WindowAxis,
     /// Channels of a pixel, of the weights of a tap and of an output.
@@ -35,23 +35,23 @@ pub(crate) struct ChannelTaps {
     weights_end: usize,
     /// The outputs whose taps are all inside the image.
     inside: Range<usize>,
-    /// Where each tap of a line finds its pixel: for the first output inside (all beside the image if there is none), then
-    /// for each of the others.
+    /// Where each tap of a line finds its pixel: for the first output inside (of no meaning if there is none), then for
+    /// each of the others.
     places: Vec<usize>,
 }
 
-impl ChannelTaps {
+impl DepthwiseTaps {
     /// The taps of lines of outputs; `weights` says where those of each tap begin.
     ///
     /// # Panics
     ///
     /// If there are not as many for each line of taps.
-    pub(crate) fn new(x: WindowAxis, channels: usize, weights: Vec<usize>) -> ChannelTaps {
+    pub(crate) fn new(x: WindowAxis, channels: usize, weights: Vec<usize>) -> DepthwiseTaps {
         assert!(weights.len().is_multiple_of(x.taps), "whole lines of taps");
         let inside = (0..x.taps).map(|tap| x.outputs_inside(tap, &(0..x.outputs)));
         let inside = inside.fold(0..x.outputs, |all, now| all.start.max(now.start)..all.end.min(now.end));
         let inside = if inside.is_empty() { x.outputs..x.outputs } else { inside };
-        let mut taps = ChannelTaps { x, channels, weights_end: 0, weights, inside, places: vec![] };
+        let mut taps = DepthwiseTaps { x, channels, weights_end: 0, weights, inside, places: vec![] };
         taps.weights_end = taps.weights.iter().max().map_or(0, |start| start.saturating_add(channels));
         let place = |output| move |tap| x.inside(output, tap).map_or(BESIDE, |at| at * channels);
         taps.places =
@@ -72,8 +72,8 @@ impl ChannelTaps {
 }
 
 /// A line of outputs with all channels. Each element is one chain of fused multiply-adds from +0, over the taps in order.
-pub(super) struct ChannelSums<'a, T> {
-    taps: &'a ChannelTaps,
+pub(super) struct DepthwiseSums<'a, T> {
+    taps: &'a DepthwiseTaps,
     /// For each line of taps, the line of the image that it meets, or one of zeros.
     lines: &'a [*const T],
     filter: *const T,
@@ -91,9 +91,9 @@ impl Engine {
     /// # Panics
     ///
     /// If a line, the filter or the result is too short, or [`has_whole_vectors`] denies the channels.
-    pub(crate) fn channel_line<'a, T: Real + 'a>(
+    pub(crate) fn depthwise_line<'a, T: Real + 'a>(
         &self,
-        taps: &ChannelTaps,
+        taps: &DepthwiseTaps,
         [filter, zeros]: [&[T]; 2],
         lines: impl Iterator<Item = &'a [T]>,
         out: &mut [T],
@@ -107,17 +107,17 @@ impl Engine {
         assert!(taps.weights_end <= filter.len() && channels <= zeros.len(), "weights and zeros of all channels");
         assert!(out.len() >= channels && (out.len() - channels) / out_step.max(1) >= last, "room for all outputs");
         let (filter, zeros, out) = (filter.as_ptr(), zeros.as_ptr(), out.as_mut_ptr());
-        let sums = ChannelSums { taps, lines: &lines, filter, zeros, out, out_step };
+        let sums = DepthwiseSums { taps, lines: &lines, filter, zeros, out, out_step };
         // SAFETY: the level is present, and operands and result are as long as was just looked at. Taps are inside the
         // lines, or `BESIDE`, by the construction of `taps`.
-        unsafe { (T::kernels(self.level).channel_sums)(&sums) };
+        unsafe { (T::kernels(self.level).depthwise_sums)(&sums) };
     }
 }
 
 /// A chain of the gradient of a filter: over some lines of outputs, for each tap and channel the sum of pixels times
 /// cotangents, in order from +0.
-pub(super) struct ChannelGradient<'a, T> {
-    taps: &'a ChannelTaps,
+pub(super) struct DepthwiseGradient<'a, T> {
+    taps: &'a DepthwiseTaps,
     /// For each line of outputs and each line of taps, the line of the image where they meet, or one of zeros.
     lines: &'a [*const T],
     /// The cotangents of the first line; the others follow.
@@ -136,9 +136,9 @@ impl Engine {
     /// # Panics
     ///
     /// If a line, the cotangents or the gradient are too short, or [`has_whole_vectors`] denies the channels.
-    pub(crate) fn channel_gradient<'a, T: Real + 'a>(
+    pub(crate) fn depthwise_gradient<'a, T: Real + 'a>(
         &self,
-        taps: &ChannelTaps,
+        taps: &DepthwiseTaps,
         [cts, zeros]: [&[T]; 2],
         lines: impl Iterator<Item = &'a [T]>,
         out: &mut [T],
@@ -155,9 +155,9 @@ impl Engine {
         assert!(cts.len() >= n_lines * x.outputs * channels && zeros.len() >= channels, "cotangents and zeros");
         assert!(taps.weights_end <= out.len(), "a gradient of all weights");
         let (cts, zeros, out) = (cts.as_ptr(), zeros.as_ptr(), out.as_mut_ptr());
-        let chain = ChannelGradient { taps, lines: &lines, cts, zeros, out, fresh };
+        let chain = DepthwiseGradient { taps, lines: &lines, cts, zeros, out, fresh };
         // SAFETY: as for a line of outputs.
-        unsafe { (T::kernels(self.level).channel_gradient)(&chain) };
+        unsafe { (T::kernels(self.level).depthwise_gradient)(&chain) };
     }
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn has_whole_vectors<T: Real>(level: Level, channels: usize) -> bool 
 /// The instruction set of `S`. Places are inside the lines; lines, weights and zeros are readable for the channels, a
 /// multiple of the shortest vector's lanes, and so are the outputs writable, which nobody else uses.
 #[inline(always)]
-pub(super) unsafe fn channel_sums<S: Simd>(x: &ChannelSums<'_, S::Elem>) {
+pub(super) unsafe fn depthwise_sums<S: Simd>(x: &DepthwiseSums<'_, S::Elem>) {
     // SAFETY: handed on.
     unsafe {
         match x.taps.x.taps {
@@ -183,10 +183,10 @@ pub(super) unsafe fn channel_sums<S: Simd>(x: &ChannelSums<'_, S::Elem>) {
     }
 }
 
-/// [`channel_sums`] of `T` taps along a line, or of any number if that is 0.
+/// [`depthwise_sums`] of `T` taps along a line, or of any number if that is 0.
 #[inline(always)]
-unsafe fn line<S: Simd, const T: usize>(x: &ChannelSums<'_, S::Elem>) {
-    let ChannelTaps { x: axis, inside, places, .. } = x.taps;
+unsafe fn line<S: Simd, const T: usize>(x: &DepthwiseSums<'_, S::Elem>) {
+    let DepthwiseTaps { x: axis, inside, places, .. } = x.taps;
     // SAFETY: the outputs are there.
     unsafe {
         let (first, sides) = places.split_at(axis.taps.min(places.len()));
@@ -215,7 +215,7 @@ unsafe fn line<S: Simd, const T: usize>(x: &ChannelSums<'_, S::Elem>) {
 /// Some outputs from number `output` on, whose pixels lie `at` outputs behind the places: whole vectors of channels first.
 #[inline(always)]
 unsafe fn group<S: Simd, const T: usize, const N: usize, const SIDE: bool>(
-    x: &ChannelSums<'_, S::Elem>,
+    x: &DepthwiseSums<'_, S::Elem>,
     places: &[usize],
     at: usize,
     output: usize,
@@ -241,7 +241,7 @@ unsafe fn group<S: Simd, const T: usize, const N: usize, const SIDE: bool>(
 /// One vector of channels, from `channel` on, of some outputs.
 #[inline(always)]
 unsafe fn vector<S: Simd, const T: usize, const N: usize, const SIDE: bool>(
-    x: &ChannelSums<'_, S::Elem>,
+    x: &DepthwiseSums<'_, S::Elem>,
     places: &[usize],
     [at, output]: [usize; 2],
     channel: usize,
@@ -275,9 +275,9 @@ unsafe fn vector<S: Simd, const T: usize, const N: usize, const SIDE: bool>(
 ///
 /// # Safety
 ///
-/// As for [`channel_sums`].
+/// As for [`depthwise_sums`].
 #[inline(always)]
-pub(super) unsafe fn channel_gradient<S: Simd>(x: &ChannelGradient<'_, S::Elem>) {
+pub(super) unsafe fn depthwise_gradient<S: Simd>(x: &DepthwiseGradient<'_, S::Elem>) {
     // SAFETY: handed on.
     unsafe {
         let (channels, mut channel) = (x.taps.channels, 0);
@@ -298,7 +298,7 @@ pub(super) unsafe fn channel_gradient<S: Simd>(x: &ChannelGradient<'_, S::Elem>)
 
 /// All taps of a vector of channels, some at a time.
 #[inline(always)]
-unsafe fn vector_of_gradient<S: Simd>(x: &ChannelGradient<'_, S::Elem>, channel: usize) {
+unsafe fn vector_of_gradient<S: Simd>(x: &DepthwiseGradient<'_, S::Elem>, channel: usize) {
     let (mut tap, n_taps) = (0, x.taps.weights.len());
     while tap < n_taps {
         // SAFETY: these taps are there.
@@ -315,8 +315,12 @@ unsafe fn vector_of_gradient<S: Simd>(x: &ChannelGradient<'_, S::Elem>, channel:
 
 /// `N` taps of a vector of channels, from `tap` on; returns `N`.
 #[inline(always)]
-unsafe fn sums_of_taps<S: Simd, const N: usize>(x: &ChannelGradient<'_, S::Elem>, channel: usize, tap: usize) -> usize {
-    let ChannelTaps { x: axis, channels, inside, places, weights, .. } = x.taps;
+unsafe fn sums_of_taps<S: Simd, const N: usize>(
+    x: &DepthwiseGradient<'_, S::Elem>,
+    channel: usize,
+    tap: usize,
+) -> usize {
+    let DepthwiseTaps { x: axis, channels, inside, places, weights, .. } = x.taps;
     let (channels, lines_of_taps) = (*channels, weights.len() / axis.taps);
     let step = (axis.stride as usize).wrapping_mul(channels);
     let (first, sides) = places.split_at(axis.taps);
@@ -364,7 +368,7 @@ unsafe fn sums_of_taps<S: Simd, const N: usize>(x: &ChannelGradient<'_, S::Elem>
 /// Adds the products of an output at the sides, whose taps find their pixels at `places`.
 #[inline(always)]
 unsafe fn side<S: Simd, const N: usize>(
-    x: &ChannelGradient<'_, S::Elem>,
+    x: &DepthwiseGradient<'_, S::Elem>,
     sums: &mut [S::Vector; N],
     places: &[usize],
     at: &[(*const S::Elem, usize); N],
