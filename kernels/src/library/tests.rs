@@ -345,6 +345,46 @@ fn products_whose_tasks_share_row_panels_agree_with_their_references() {
     }
 }
 
+/// Tiles of few rows and four vectors: rows below, at and above those from which on tiles are wide, that fill the last tile
+/// or do not; one to four vectors of columns in the last panel, whole or not, of a B in place, copied, and packed; steps
+/// that fill chunks or do not, in one block and in several, whose sums wait in memory of their own; row panels in place,
+/// turned and packed, with gaps and broadcast.
+#[test]
+fn products_on_wide_tiles_agree_with_those_of_panels() {
+    let mut random = Random(0x31de);
+    let rows = [36, 37, 38, 40, 42, 47, 48, 49, 59, 66, 73, 96, 100];
+    let cols = [160, 192, 200, 224, 256, 272, 290, 305, 400, 450, 465, 520, 600, 777, 784];
+    let steps = [33, 47, 64, 65, 100, 256, 257, 300, 530];
+    for round in 0..48 {
+        let dtype = [DType::F32, DType::F64, DType::F32, DType::F32][round % 4];
+        let (m, n, k) = (random.pick(&rows), random.pick(&cols), random.pick(&steps));
+        let mut op = MatMul::contiguous(dtype, &[], [m, n, k]);
+        match round / 4 % 4 {
+            0 => {}
+            1 => op.a = MatrixLayout::contiguous(&[], k, m).transposed(),
+            2 => op.b = MatrixLayout::contiguous(&[], n, k).transposed(),
+            _ => (op.a, op.b) = (operand(&mut random, &[], m, k), operand(&mut random, &[], k, n)),
+        }
+        if round % 23 == 0 {
+            op.a.row_stride = 0;
+        }
+        check(&op, k, &mut random);
+    }
+    // Panels for all tasks, of a B that is not read in place, with whole panels and with a part of one.
+    for [m, n, k] in [[200, 640, 258], [259, 565, 270]] {
+        for (turned, dtype) in [(0, DType::F32), (1, DType::F32), (2, DType::F64)] {
+            let mut op = MatMul::contiguous(dtype, &[], [m, n, k]);
+            if turned & 1 > 0 {
+                op.a = MatrixLayout::contiguous(&[], k, m).transposed();
+            }
+            if turned & 2 > 0 {
+                op.b = MatrixLayout::contiguous(&[], n, k).transposed();
+            }
+            check(&op, k, &mut random);
+        }
+    }
+}
+
 /// Few columns and few steps: columns below, at and above the groups of registers and those of a product that has few,
 /// rows below, at and above strips and tiles of all levels, steps below, at and above those that are turned at once, chains
 /// of several blocks, sums in parts, gaps, broadcast rows, and rows that share few sets of a cache.

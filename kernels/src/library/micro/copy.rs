@@ -20,6 +20,30 @@ pub(super) struct Staging<T> {
     pub(super) after: (*const T, usize),
 }
 
+impl<T> Staging<T> {
+    /// Copies what is left of the next panel, which is in use from now on.
+    ///
+    /// # Safety
+    ///
+    /// As [`Copying::advance`].
+    #[inline(always)]
+    pub(super) unsafe fn advance<S: Simd<Elem = T>, const W: usize>(
+        &mut self,
+        copying: &mut Copying<S, W>,
+        later: Option<Copying<S, W>>,
+    ) {
+        // SAFETY: handed on.
+        unsafe {
+            copying.advance(copying.left);
+            if let Some(mut later) = later {
+                later.advance(later.left);
+            }
+        }
+        self.panels.swap(0, 1);
+        self.is_ready = true;
+    }
+}
+
 /// A column panel of `W` vectors that is copied, some steps at a time, or only asked for.
 pub(super) struct Copying<S: Simd, const W: usize> {
     from: *const S::Elem,

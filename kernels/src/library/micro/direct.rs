@@ -310,7 +310,8 @@ impl Engine {
                 .map(|part| {
                     let len = depth(part) * panels * width;
                     if len > 0 {
-                        self.pack_columns(part.filter, &(0..x.n), depth(part), &mut packed[rest..rest + len]);
+                        let to = &mut packed[rest..rest + len];
+                        self.pack_columns(part.filter, &(0..x.n), [depth(part), width], to);
                     }
                     let (taps, start) = match &tile {
                         Some(tile) if len > 0 => (tile.taps(&part.window), tile.start(&part.window)),

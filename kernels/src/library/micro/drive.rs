@@ -123,10 +123,6 @@ pub(crate) fn split_depth(m: usize, n: usize, k: usize) -> usize {
     k.div_ceil(PARTS).next_multiple_of(depth).max(2 * depth)
 }
 
-/// Row panels of a task that read B too few times to pay for a copy of it: on vectors of a cache line, which read it in
-/// place at little cost, and on shorter ones.
-const FEW_READERS: [usize; 2] = [3, 1];
-
 /// Row panels that read B too few times to pay for packing it.
 const FEW_PANELS: usize = 4;
 
@@ -137,6 +133,12 @@ const STRIP: [usize; 2] = [4 << 20, 1 << 20];
 /// Columns of a strip at least, if these are no more elements than are packed of A: rows are copied once more for each
 /// strip.
 const LEAST_STRIP: usize = 512;
+
+/// Steps of a panel that are written at a time where rows become columns: they stay in the nearest cache meanwhile.
+fn turned_steps<T>(width: usize) -> usize {
+    const BYTES: usize = 32 << 10;
+    (BYTES / (width * size_of::<T>())).next_multiple_of(CHUNK)
+}
 
 /// Whether tasks read a B with so many elements to a row where it lies, by the distance of the ends of a block of steps:
 /// rows at a power of two share few sets of a cache.
@@ -288,16 +290,19 @@ impl Engine {
         let direct = x.b.direct().filter(|&(_, row)| self.unpacked && reads_in_place(&kernels, x.m, row, x.k));
         if let Some((data, row)) = direct {
             let (source, whole) = (ColumnSource::Operand, x.n / width * width);
-            let columns = Columns { source, data, row, panel: width, block: row, cols: 0..x.n, whole, is_staged };
+            let columns =
+                Columns { source, data, width, row, panel: width, block: row, cols: 0..x.n, whole, is_staged };
             self.tiles(&kernels, x, &columns, done);
             return;
         }
         if x.m <= ROWS {
             let (source, data, whole) = (ColumnSource::Tasks, std::ptr::null(), 0);
-            let columns = Columns { source, data, row: 0, panel: 0, block: 0, cols: 0..x.n, whole, is_staged: false };
+            let (cols, is_staged) = (0..x.n, false);
+            let columns = Columns { source, data, width, row: 0, panel: 0, block: 0, cols, whole, is_staged };
             self.tiles(&kernels, x, &columns, done);
             return;
         }
+        let width = kernels.product_width(x.m);
         let depth = x.k.next_multiple_of(CHUNK);
         let strip = (STRIP[1] / depth).max(LEAST_STRIP.min(STRIP[0] / depth)).max(width);
         let strip = x.n.div_ceil(x.n.div_ceil(strip)).next_multiple_of(width);
@@ -305,11 +310,12 @@ impl Engine {
             let cols = start..(start + strip).min(x.n);
             let n_panels = cols.len().div_ceil(width);
             with_scratch::<T, _>(n_panels * width * x.k, |packed| {
-                self.pack_columns(x.b, &cols, x.k, packed);
+                self.pack_columns(x.b, &cols, [x.k, width], packed);
                 let (source, data, whole) = (ColumnSource::Panels, packed.as_ptr(), cols.end);
                 let columns = Columns {
                     source,
                     data,
+                    width,
                     row: width,
                     panel: width * x.k,
                     block: width,
@@ -347,23 +353,24 @@ impl Engine {
         });
     }
 
-    /// Packs all column panels of `cols` of an operand of `k` steps: for each panel all of k, in block order.
+    /// Packs all column panels, of `width`, of `cols` of an operand of `k` steps: for each panel all of k, in block order.
     pub(super) fn pack_columns<T: Real>(
         &self,
         b: &dyn PanelSource<T>,
         cols: &Range<usize>,
-        k: usize,
+        [k, width]: [usize; 2],
         packed: &mut [T],
     ) {
-        /// Panels that are written together, so that what lies in one row of the operand is read at once.
+        /// Panels, of the least width, that are written together, so that what lies in one row of the operand is read at
+        /// once.
         const PANELS: usize = 8;
         /// Steps of a panel that are written at a time.
         const STEPS: usize = 32;
-        let (depth, width) = (block_depth(k), T::kernels(self.level).width);
+        let depth = block_depth(k);
         let panels = cols.len().div_ceil(width);
-        let batch = (PACK_TASK / (width * depth)).max(PANELS);
+        let batch = (PACK_TASK / (width * depth)).max(PANELS * T::kernels(self.level).width / width);
         let blocks = k.div_ceil(depth);
-        let n_steps = if b.layout() == Layout::Interleaved { STEPS } else { depth };
+        let n_steps = if b.layout() == Layout::Interleaved { STEPS } else { turned_steps::<T>(width) };
         let out = Output { data: packed.as_mut_ptr(), stride: width * k, rows: None };
         (self.parallel_for)(panels.div_ceil(batch) * blocks, &|task| {
             let (first, block) = (task / blocks * batch, task % blocks * depth);
@@ -445,6 +452,8 @@ struct Columns<T> {
     source: ColumnSource,
     /// First element of the first panel; not used if `whole` is 0.
     data: *const T,
+    /// Columns of a panel.
+    width: usize,
     /// Elements from one step to the next in a panel.
     row: usize,
     /// Elements from one panel to the next.
@@ -496,6 +505,46 @@ fn pack_rows<T: Real>(
     pack_row_panels(kernels, a, kernels.row_panels(rows.clone()), steps, packed);
 }
 
+impl<T: Real> Kernels<T> {
+    /// Computes a block, on wide tiles as far as it has columns for these. Row panels that are copied from A for other
+    /// tiles are there for the next block, which has no source any more.
+    ///
+    /// # Safety
+    ///
+    /// As [`block`](super::tile::block).
+    unsafe fn compute(&self, is_wide: bool, x: &mut Block<T>) {
+        if x.cols == 0 {
+            return;
+        }
+        let Some(wide) = self.wide.filter(|_| is_wide) else {
+            // SAFETY: handed on.
+            unsafe { (self.block)(x) };
+            x.a_from = std::ptr::null();
+            return;
+        };
+        let width = 2 * self.width;
+        let (is_copied, is_in_place) = (!x.staging.is_null(), !x.a_from.is_null());
+        // Copies have all columns of a panel, and tiles of packed rows three vectors at least.
+        let is_all = !is_copied && (is_in_place || x.width == width && x.cols % width > self.width);
+        let cols = if is_all { x.cols } else { x.cols / width * width };
+        let (b, c, before) = (x.columns(cols), x.c.wrapping_add(cols), x.before.wrapping_add(cols));
+        let mut rest = Block { cols: x.cols - cols, b, c, before, ..*x };
+        // SAFETY: handed on; both parts of the block have the columns that their tiles read.
+        unsafe {
+            if cols > 0 {
+                wide(&Block { cols, ..*x });
+                rest.staging = std::ptr::null_mut();
+            }
+            if rest.cols > 0 && is_in_place && rest.staging.is_null() {
+                wide(&rest);
+            } else if rest.cols > 0 {
+                (self.block)(&rest);
+                x.a_from = std::ptr::null();
+            }
+        }
+    }
+}
+
 /// The row panels of all tasks, for each block of steps.
 #[derive(Clone, Copy)]
 struct PackedRows<'a, T> {
@@ -535,6 +584,14 @@ impl<T: Real> ProductTask<'_, T> {
         }
     }
 
+    /// Whether tiles are wide: not for columns that a task packs just before their use, which stay in the nearest cache in
+    /// panels of the usual width, nor for so few that the first panel, which nothing hides the copy of, is half of them.
+    fn is_wide(&self, n_rows: usize, n_cols: usize) -> bool {
+        const PANELS: usize = 3;
+        let width = self.kernels.product_width(n_rows);
+        width > self.kernels.width && self.columns.source != ColumnSource::Tasks && n_cols >= PANELS * width
+    }
+
     /// The row panels of some steps: those that all tasks share, or packed to `scratch`.
     fn row_panels<'s>(&'s self, rows: &Range<usize>, steps: &Range<usize>, scratch: &'s mut [T]) -> &'s [T] {
         let Some(PackedRows { panels, first, n_panels }) = self.packed else {
@@ -552,7 +609,9 @@ impl<T: Real> ProductTask<'_, T> {
     /// `c` is writable for the rows and columns.
     unsafe fn tile(&self, rows: &Range<usize>, cols: &Range<usize>, c: *mut T, c_row: usize) {
         let ProductTask { kernels, product: x, packed, columns, .. } = *self;
-        let (depth, width) = (block_depth(x.k), kernels.width);
+        let depth = block_depth(x.k);
+        let is_wide = self.is_wide(rows.len(), cols.len());
+        let width = if is_wide { 2 * kernels.width } else { kernels.width };
         let n_packed = if packed.is_some() { 0 } else { rows.len().next_multiple_of(kernels.heights[0]) * depth };
         let whole = columns.whole.clamp(cols.start, cols.end);
         // Between the blocks of a long chain, sums wait in memory of their own: rows of C may lie a page apart, in few
@@ -560,8 +619,7 @@ impl<T: Real> ProductTask<'_, T> {
         let has_sums = x.k > 2 * depth && c_row > cols.len();
         let sums_row = cols.len().next_multiple_of(width) + CHUNK;
         let n_sums = if has_sums { rows.len() * sums_row } else { 0 };
-        let few_panels = FEW_READERS[usize::from(kernels.is_short())];
-        let is_staged = columns.is_staged && rows.len() > few_panels * kernels.heights[0] && whole > cols.start;
+        let is_staged = columns.is_staged && rows.len() >= kernels.many_rows() && whole > cols.start;
         let n_staged = if is_staged { 2 * width * depth } else { 0 };
         with_scratch::<T, _>(n_packed + n_staged + width * depth + n_sums, |scratch| {
             let (a, scratch) = scratch.split_at_mut(n_packed);
@@ -582,7 +640,7 @@ impl<T: Real> ProductTask<'_, T> {
                     }
                     None => (self.row_panels(rows, &steps, a).as_ptr(), std::ptr::null(), 0),
                 };
-                let first = (cols.start - columns.cols.start) / width * columns.panel + start * columns.block;
+                let first = (cols.start - columns.cols.start) / columns.width * columns.panel + start * columns.block;
                 let (c, c_row) = if steps.end < x.k { (before, before_row) } else { (c, c_row) };
                 let after = columns.data.wrapping_add(first + steps.len() * columns.block);
                 staging.after = (after, depth.min(x.k - steps.end));
@@ -596,6 +654,7 @@ impl<T: Real> ProductTask<'_, T> {
                     a_from,
                     a_from_row,
                     b: columns.data.wrapping_add(first),
+                    width: columns.width,
                     b_panel: columns.panel,
                     b_row: columns.row,
                     c,
@@ -607,21 +666,21 @@ impl<T: Real> ProductTask<'_, T> {
                     staging: if is_staged { &raw mut staging } else { std::ptr::null_mut() },
                 };
                 // SAFETY: the level is present; panels and C cover the tile.
-                unsafe { (kernels.block)(&block) };
+                unsafe { kernels.compute(is_wide, &mut block) };
                 block.staging = std::ptr::null_mut();
-                if whole > cols.start {
-                    block.a_from = std::ptr::null();
-                }
                 for j in (whole..cols.end).step_by(width) {
                     let outer = j..(j + width).min(cols.end);
-                    (block.cols, block.b_row) = (outer.len(), width);
-                    x.b.pack(outer, steps.clone(), Layout::Interleaved, width, narrow);
+                    (block.cols, block.width, block.b_row) = (outer.len(), width, width);
+                    let n_steps = turned_steps::<T>(width);
+                    for now in steps.clone().step_by(n_steps) {
+                        let (at, now) = ((now - start) * width, now..(now + n_steps).min(steps.end));
+                        x.b.pack(outer.clone(), now, Layout::Interleaved, width, &mut narrow[at..]);
+                    }
                     block.b = narrow.as_ptr();
                     block.c = c.wrapping_add(j - cols.start);
                     block.before = before.wrapping_add(j - cols.start);
                     // SAFETY: as above.
-                    unsafe { (kernels.block)(&block) };
-                    block.a_from = std::ptr::null();
+                    unsafe { kernels.compute(is_wide, &mut block) };
                 }
             }
         });
@@ -634,7 +693,8 @@ impl<T: Real> ProductTask<'_, T> {
 ///
 /// `c` is writable for m rows of n elements at distance `c_row`.
 unsafe fn alone<T: Real>(kernels: &Kernels<T>, x: &Product<'_, T>, steps: Range<usize>, c: *mut T, c_row: usize) {
-    let (depth, width) = (block_depth(x.k), kernels.width);
+    let (depth, width) = (block_depth(x.k), kernels.product_width(x.m));
+    let is_wide = width > kernels.width;
     let n_rows = x.m.next_multiple_of(kernels.heights[0]) * depth;
     let n_cols = x.n.next_multiple_of(width) * depth;
     with_scratch::<T, _>(n_rows + n_cols, |scratch| {
@@ -645,7 +705,7 @@ unsafe fn alone<T: Real>(kernels: &Kernels<T>, x: &Product<'_, T>, steps: Range<
             for (j, panel) in (0..x.n).step_by(width).zip(b.chunks_mut(width * depth)) {
                 x.b.pack(j..(j + width).min(x.n), now.clone(), Layout::Interleaved, width, panel);
             }
-            let block = Block {
+            let mut block = Block {
                 rows: x.m,
                 cols: x.n,
                 depth: now.len(),
@@ -655,6 +715,7 @@ unsafe fn alone<T: Real>(kernels: &Kernels<T>, x: &Product<'_, T>, steps: Range<
                 a_from: std::ptr::null(),
                 a_from_row: 0,
                 b: b.as_ptr(),
+                width,
                 b_panel: width * depth,
                 b_row: width,
                 c,
@@ -666,7 +727,7 @@ unsafe fn alone<T: Real>(kernels: &Kernels<T>, x: &Product<'_, T>, steps: Range<
                 staging: std::ptr::null_mut(),
             };
             // SAFETY: the level is present; panels and C cover the product.
-            unsafe { (kernels.block)(&block) };
+            unsafe { kernels.compute(is_wide, &mut block) };
         }
     });
 }

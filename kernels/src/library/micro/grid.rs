@@ -114,7 +114,7 @@ impl Grid {
                 break;
             }
         }
-        Grid { down, across, unit: [kernels.heights[2], kernels.width] }
+        Grid { down, across, unit: [kernels.heights[2], kernels.product_width(m)] }
     }
 
     /// Tasks that differ in columns alone, each of which packs its own.

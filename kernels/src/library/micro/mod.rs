@@ -31,6 +31,8 @@ mod sliding;
 mod small;
 mod softmax;
 mod tile;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 mod window;
 
 use std::ops::{Add, Range};
@@ -195,6 +197,8 @@ pub(crate) struct Kernels<T> {
     width: usize,
     /// Computes a block of C.
     block: unsafe fn(&Block<T>),
+    /// The same from column panels of twice the width, where there are registers enough.
+    wide: Option<unsafe fn(&Block<T>)>,
     /// Computes a block of C straight from an image.
     lines: unsafe fn(&Lines<'_, T>),
     /// Computes the chains of a filter's gradient for some taps at once, where there are registers enough.
@@ -248,6 +252,16 @@ impl<T> Kernels<T> {
         })
     }
 
+    /// Rows of a task from which on B is worth a copy, and tiles are wide.
+    fn many_rows(&self) -> usize {
+        self.heights[0] * FEW_READERS[usize::from(self.is_short())] + 1
+    }
+
+    /// Columns of a panel of a product whose tasks have so many rows.
+    fn product_width(&self, rows: usize) -> usize {
+        if self.wide.is_some() && rows >= self.many_rows() { 2 * self.width } else { self.width }
+    }
+
     /// The height of the panel that holds `rows` rows.
     fn height_for(&self, rows: usize) -> usize {
         let [m0, m1, m2] = self.heights;
@@ -260,6 +274,10 @@ impl<T> Kernels<T> {
         }
     }
 }
+
+/// Row panels of a task that read B too few times to pay for a copy of it: on vectors of a cache line, which read it in
+/// place at little cost, and on shorter ones.
+const FEW_READERS: [usize; 2] = [3, 1];
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -358,6 +376,7 @@ macro_rules! kernels {
             heights: [$m0, $m1, $m2],
             width: $nv * lanes,
             block,
+            wide: None,
             lines,
             sliding: None,
             planes,
@@ -391,12 +410,27 @@ macro_rules! sliding {
     }};
 }
 
+/// [`Kernels::wide`] of one vector type, on 32 vector registers.
+#[cfg(target_arch = "x86_64")]
+macro_rules! wide {
+    ($vector:ty, $features:literal, $level:expr) => {{
+        #[target_feature(enable = $features)]
+        unsafe fn wide(x: &Block<<$vector as simd::Simd>::Elem>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { wide::wide::<$vector>(x) }
+        }
+
+        if $level == Level::Avx512 { Some(wide) } else { None }
+    }};
+}
+
 /// The kernels of the portable level.
 fn portable<T: Real>() -> Kernels<T> {
     Kernels {
         heights: [4, 2, 1],
         width: 8,
         block: tile::block::<simd::Portable<T>, 4, 2, 1, 2>,
+        wide: None,
         lines: tile::lines::<simd::Portable<T>, 4, 3, 2, 1, 2, 4, 3, 2, 1>,
         sliding: None,
         planes: planes::planes::<simd::Portable<T>>,
@@ -441,6 +475,7 @@ impl Real for f32 {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx512Small => Kernels {
                 is_quick: level == Level::Avx512,
+                wide: wide!(simd::Avx512F32, "avx512f,avx512vl,avx2,fma", level),
                 sliding: sliding!(simd::Avx512F32, "avx512f,avx512vl,avx2,fma"),
                 ..kernels!(simd::Avx512F32, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 14 8 6 4, or 16 14 8 4)
             },
@@ -466,6 +501,7 @@ impl Real for f64 {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx512Small => Kernels {
                 is_quick: level == Level::Avx512,
+                wide: wide!(simd::Avx512F64, "avx512f,avx512vl,avx2,fma", level),
                 sliding: sliding!(simd::Avx512F64, "avx512f,avx512vl,avx2,fma"),
                 ..kernels!(simd::Avx512F64, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 14 8 6 4, or 16 14 8 4)
             },
@@ -496,6 +532,9 @@ mod tests {
         assert_eq!(levels_of_512(Some(48 << 10)), [Level::Avx512, Level::Avx512Small]);
         assert_eq!(levels_of_512(Some(32 << 10)), [Level::Avx512Small, Level::Avx512]);
         assert_eq!(levels_of_512(None), [Level::Avx512Small, Level::Avx512]);
+        // Row panels and column panels are those that wide tiles read.
+        let kernels = <f32 as super::Real>::kernels(Level::Avx512);
+        assert_eq!((kernels.heights, 2 * kernels.width), (super::wide::HEIGHTS, super::wide::VECTORS * kernels.lanes));
         assert!(near_cache().is_none_or(|bytes| (8 << 10..1 << 20).contains(&bytes)), "{:?}", near_cache());
     }
 }

@@ -4,6 +4,7 @@
 //! stored (first block) or added (later blocks). The chain is the same for every tile shape and instruction set.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use super::copy::{ColumnPanel, Copying, Staging, copy_rows};
 use super::heights::NextHeight;
@@ -31,7 +32,8 @@ pub(super) struct Block<T> {
     pub(super) a_from_row: usize,
     /// Column panels, or B itself.
     pub(super) b: *const T,
-    /// Distance of two column panels.
+    /// Columns of a column panel, and the distance of two.
+    pub(super) width: usize,
     pub(super) b_panel: usize,
     /// Distance of two steps of k in a column panel.
     pub(super) b_row: usize,
@@ -49,6 +51,14 @@ pub(super) struct Block<T> {
     pub(super) is_quick: bool,
     /// Where column panels are copied before their use, or null; C has whole panels then.
     pub(super) staging: *mut Staging<T>,
+}
+
+impl<T> Block<T> {
+    /// Where the columns from `j` on lie, which are the first ones of a panel or of a part of one.
+    #[inline(always)]
+    pub(super) fn columns(&self, j: usize) -> *const T {
+        self.b.wrapping_add(j / self.width * self.b_panel + j % self.width)
+    }
 }
 
 /// Computes a block whose row panels are `M0` high, the last one `M0`, `M1` or `M2`, and whose column panels are `NV`
@@ -102,10 +112,10 @@ unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, con
     // SAFETY: null, or memory that this task alone uses.
     let mut staging = unsafe { x.staging.as_mut() };
     let mut copying = Copying::<S, NV>::none();
-    for (panel, j) in (0..x.cols).step_by(width).enumerate() {
+    for j in (0..x.cols).step_by(width) {
         let cols = (x.cols - j).min(width);
         let has_next = j + width < x.cols;
-        let data = [panel, panel + 1].map(|panel| x.b.wrapping_add(panel * x.b_panel));
+        let data = [j, j + width].map(|j| x.columns(j));
         let mut column =
             ColumnPanel::new(data, x.b_row, x.depth, has_next, [n_panels, n_chunks], x.is_quick, staging.as_deref());
         copying = column.first.take().unwrap_or(copying);
@@ -141,20 +151,13 @@ unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, con
         }
         if let Some(staging) = &mut staging {
             // SAFETY: what is left of the next panel.
-            unsafe {
-                copying.advance(copying.left);
-                if let Some(mut later) = column.later {
-                    later.advance(later.left);
-                }
-            }
-            staging.panels.swap(0, 1);
-            staging.is_ready = true;
+            unsafe { staging.advance(&mut copying, column.later) };
         }
     }
 }
 
 /// Steps of the product that follow each other without a jump.
-const UNROLL: usize = 4;
+pub(super) const UNROLL: usize = 4;
 
 /// One tile of C, held in registers over the whole depth. With each chunk of steps, a part of a later panel of B is copied.
 /// Panels that are not near are asked for a chunk of steps before their use, of B at the end the panel that is wanted
@@ -265,6 +268,22 @@ pub(super) unsafe fn finish<S: Simd, const M: usize, const NV: usize>(
             }
             return;
         }
+        finish_edge::<S, M, NV>(sums, [c, before], [c_row, before_row], fresh, 0..rows, cols);
+    }
+}
+
+/// [`finish`] for some rows, element by element.
+#[inline(always)]
+pub(super) unsafe fn finish_edge<S: Simd, const M: usize, const NV: usize>(
+    sums: [[S::Vector; NV]; M],
+    [c, before]: [*mut S::Elem; 2],
+    [c_row, before_row]: [usize; 2],
+    fresh: bool,
+    rows: Range<usize>,
+    cols: usize,
+) {
+    // SAFETY: C covers the rows and columns.
+    unsafe {
         let mut edge = [MaybeUninit::<S::Elem>::uninit(); 512];
         let edge = edge.as_mut_ptr().cast::<S::Elem>();
         for (i, row) in sums.iter().enumerate() {
@@ -272,7 +291,7 @@ pub(super) unsafe fn finish<S: Simd, const M: usize, const NV: usize>(
                 S::store(edge.add((i * NV + v) * S::LANES), *sum);
             }
         }
-        for i in 0..rows {
+        for i in rows {
             for j in 0..cols {
                 let (at, sum) = (c.add(i * c_row + j), *edge.add(i * NV * S::LANES + j));
                 *at = if fresh { sum } else { *before.add(i * before_row + j) + sum };

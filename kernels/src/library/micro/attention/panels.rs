@@ -74,6 +74,7 @@ impl<'a, T: SoftmaxReal> RowPanels<'a, T> {
                     a_from: std::ptr::null(),
                     a_from_row: 0,
                     b: b.data.wrapping_add(now.start * b.row),
+                    width: kernels.width,
                     b_panel: b.panel,
                     b_row: b.row,
                     c: c.data,
