@@ -370,9 +370,11 @@ fn products_on_wide_tiles_agree_with_those_of_panels() {
         }
         check(&op, k, &mut random);
     }
-    // Panels for all tasks, of a B that is not read in place, with whole panels and with a part of one.
-    for [m, n, k] in [[200, 640, 258], [259, 565, 270]] {
-        for (turned, dtype) in [(0, DType::F32), (1, DType::F32), (2, DType::F64)] {
+    // With panels for all tasks where B is turned, whole, or with few or many columns in the last one; in one task, and in
+    // parts that are added up; with less than a chunk of steps.
+    let shapes = [[200, 640, 258], [259, 565, 270], [200, 528, 530], [40, 200, 2100], [50, 224, 2100], [200, 300, 7]];
+    for [m, n, k] in shapes {
+        for (turned, dtype) in [(0, DType::F32), (1, DType::F32), (2, DType::F32), (3, DType::F64)] {
             let mut op = MatMul::contiguous(dtype, &[], [m, n, k]);
             if turned & 1 > 0 {
                 op.a = MatrixLayout::contiguous(&[], k, m).transposed();

@@ -4,7 +4,7 @@
 //! small beside its depth is cut along k, into partial results that are summed in order; everything else is cut into
 //! tiles of C. Tiles share column panels where several of them want the same, and row panels where each packs few columns
 //! of its own, or long vectors a turned A (ADR 73); a B that the second-level cache holds is not packed at all (ADR 42).
-//! Tasks copy row panels while they multiply, and column panels as well if the nearest cache has room for them (ADR 63,
+//! Tasks copy row panels while they multiply, or read rows in place (ADR 79), and column panels as well if the nearest cache has room for them (ADR 63,
 //! 69, 70).
 
 use std::ops::Range;
@@ -302,7 +302,7 @@ impl Engine {
             self.tiles(&kernels, x, &columns, done);
             return;
         }
-        let width = kernels.product_width(x.m);
+        let width = kernels.product_width(x.m, x.n);
         let depth = x.k.next_multiple_of(CHUNK);
         let strip = (STRIP[1] / depth).max(LEAST_STRIP.min(STRIP[0] / depth)).max(width);
         let strip = x.n.div_ceil(x.n.div_ceil(strip)).next_multiple_of(width);
@@ -401,7 +401,8 @@ impl Engine {
         let is_turned = x.a.layout() == Layout::Interleaved;
         let turns = is_turned && !kernels.is_short() && grid.across > 1 && n_shared <= STRIP[1];
         let shares = turns || columns.source == ColumnSource::Tasks && grid.across > 2 && n_shared <= STRIP[0];
-        // Rows of A whose steps are neighbours are copied while they multiply; where rows are, long vectors lose by it.
+        // Rows of A whose steps are neighbours are copied while they multiply, or read in place; where rows are neighbours,
+        // long vectors lose by it.
         let copies = self.unpacked && !shares && (kernels.is_short() || !is_turned);
         // A thread begins with tasks that follow each other. They have the same rows, which may be in its cache; those of
         // a turned A it has computed only in part, and reads less if it has the same columns of a wide B.
@@ -585,11 +586,14 @@ impl<T: Real> ProductTask<'_, T> {
     }
 
     /// Whether tiles are wide: not for columns that a task packs just before their use, which stay in the nearest cache in
-    /// panels of the usual width, nor for so few that the first panel, which nothing hides the copy of, is half of them.
+    /// panels of the usual width.
     fn is_wide(&self, n_rows: usize, n_cols: usize) -> bool {
-        const PANELS: usize = 3;
-        let width = self.kernels.product_width(n_rows);
-        width > self.kernels.width && self.columns.source != ColumnSource::Tasks && n_cols >= PANELS * width
+        let ProductTask { kernels, columns, .. } = *self;
+        match columns.source {
+            ColumnSource::Operand => kernels.product_width(n_rows, n_cols) > kernels.width,
+            ColumnSource::Panels => columns.width > kernels.width && n_rows >= kernels.many_rows(),
+            ColumnSource::Tasks => false,
+        }
     }
 
     /// The row panels of some steps: those that all tasks share, or packed to `scratch`.
@@ -693,7 +697,7 @@ impl<T: Real> ProductTask<'_, T> {
 ///
 /// `c` is writable for m rows of n elements at distance `c_row`.
 unsafe fn alone<T: Real>(kernels: &Kernels<T>, x: &Product<'_, T>, steps: Range<usize>, c: *mut T, c_row: usize) {
-    let (depth, width) = (block_depth(x.k), kernels.product_width(x.m));
+    let (depth, width) = (block_depth(x.k), kernels.product_width(x.m, x.n));
     let is_wide = width > kernels.width;
     let n_rows = x.m.next_multiple_of(kernels.heights[0]) * depth;
     let n_cols = x.n.next_multiple_of(width) * depth;

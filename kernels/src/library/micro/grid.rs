@@ -59,7 +59,7 @@ impl Grid {
             return Grid::across(kernels, [m, n, k]);
         }
         if kernels.is_quick {
-            return Grid::of_copies(kernels, [m, n, k], divides);
+            return Grid::of_copies(kernels, [m, n, k], source, divides);
         }
         let work = m.saturating_mul(n).saturating_mul(k);
         let wanted = power_of_two((work / TASK).clamp(2, TASKS));
@@ -77,7 +77,7 @@ impl Grid {
 
     /// Tasks that copy what they multiply. The larger they are the less each copies for its share of the product, so they
     /// are few. Squares copy least; short vectors copy rows with more effort than columns, so their tasks are wider.
-    fn of_copies<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], divides: bool) -> Grid {
+    fn of_copies<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], source: ColumnSource, divides: bool) -> Grid {
         /// Bytes of row panels that a second-level cache holds beside all else.
         const BYTES: usize = 256 << 10;
         /// Rows and columns of a task at most.
@@ -114,7 +114,10 @@ impl Grid {
                 break;
             }
         }
-        Grid { down, across, unit: [kernels.heights[2], kernels.product_width(m)] }
+        // Panels for all tasks are of either width.
+        let is_packed = source == ColumnSource::Panels;
+        let width = if is_packed { kernels.most_width() } else { kernels.product_width(m, n / across) };
+        Grid { down, across, unit: [kernels.heights[2], width] }
     }
 
     /// Tasks that differ in columns alone, each of which packs its own.

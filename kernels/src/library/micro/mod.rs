@@ -197,7 +197,7 @@ pub(crate) struct Kernels<T> {
     width: usize,
     /// Computes a block of C.
     block: unsafe fn(&Block<T>),
-    /// The same from column panels of twice the width, where there are registers enough.
+    /// The same from column panels of twice the width, where these are quicker.
     wide: Option<unsafe fn(&Block<T>)>,
     /// Computes a block of C straight from an image.
     lines: unsafe fn(&Lines<'_, T>),
@@ -257,9 +257,17 @@ impl<T> Kernels<T> {
         self.heights[0] * FEW_READERS[usize::from(self.is_short())] + 1
     }
 
-    /// Columns of a panel of a product whose tasks have so many rows.
-    fn product_width(&self, rows: usize) -> usize {
-        if self.wide.is_some() && rows >= self.many_rows() { 2 * self.width } else { self.width }
+    /// Columns of a panel of wide tiles, if there are such.
+    fn most_width(&self) -> usize {
+        if self.wide.is_some() { 2 * self.width } else { self.width }
+    }
+
+    /// Columns of a panel of a task of so many rows and columns: more of them are wide tiles. Of few panels, the first,
+    /// which other work hides least of, is too large a part.
+    fn product_width(&self, rows: usize, cols: usize) -> usize {
+        const PANELS: usize = 3;
+        let is_wide = rows >= self.many_rows() && cols >= PANELS * self.most_width();
+        if is_wide { self.most_width() } else { self.width }
     }
 
     /// The height of the panel that holds `rows` rows.
@@ -535,6 +543,8 @@ mod tests {
         // Row panels and column panels are those that wide tiles read.
         let kernels = <f32 as super::Real>::kernels(Level::Avx512);
         assert_eq!((kernels.heights, 2 * kernels.width), (super::wide::HEIGHTS, super::wide::VECTORS * kernels.lanes));
+        let width = |rows: usize, cols: usize| kernels.product_width(rows, cols);
+        assert_eq!([width(37, 192), width(36, 192), width(37, 191)], [64, 32, 32]);
         assert!(near_cache().is_none_or(|bytes| (8 << 10..1 << 20).contains(&bytes)), "{:?}", near_cache());
     }
 }

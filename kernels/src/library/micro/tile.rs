@@ -26,7 +26,8 @@ pub(super) struct Block<T> {
     pub(super) a_panel: usize,
     /// How the row panels are laid out.
     pub(super) layout: Layout,
-    /// The first row and step of A, from which row panels are copied just before their first use, or null.
+    /// The first row and step of A, from which row panels are copied just before their first use, or null. Wide tiles read
+    /// rows there.
     pub(super) a_from: *const T,
     /// Distance of its rows if row panels are chunked, else of its steps; those between are neighbours.
     pub(super) a_from_row: usize,
@@ -49,7 +50,7 @@ pub(super) struct Block<T> {
     pub(super) before_row: usize,
     /// Whether tiles find panels that were read before, or copied, in the nearest cache.
     pub(super) is_quick: bool,
-    /// Where column panels are copied before their use, or null; C has whole panels then.
+    /// Where column panels are copied before their use, or null; C has whole panels of the usual width then.
     pub(super) staging: *mut Staging<T>,
 }
 

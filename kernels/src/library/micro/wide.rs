@@ -2,8 +2,8 @@
 //!
 //! A step of six rows and four vectors takes ten loads for 24 multiplications, where one of twelve rows and two vectors
 //! takes fourteen, which keep two multipliers waiting (ADR 79). Column panels are longer than the nearest cache then, and
-//! come from the second one as fast as they are used. Six rows of A, unlike twelve, have room in the sets of a cache
-//! wherever they lie, so that they need no copy.
+//! come from the second one as fast as they are used. Six rows of A have room in the sets of a cache
+//! wherever they lie, so that they need no copy; twelve are read at a time for the last few columns alone.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use super::tile::{Block, UNROLL, finish, finish_edge, row_panel};
 /// Vectors of a column panel.
 pub(super) const VECTORS: usize = 4;
 
-/// Rows of a tile, of one of a lower row panel, and of one of two vectors.
+/// Rows of a tile, of one of a lower row panel, and of one of one or two vectors.
 const ROWS: usize = 6;
 const LOW: usize = 4;
 const HIGH: usize = 12;
@@ -38,7 +38,7 @@ struct TileRows<T> {
     stored: Range<usize>,
 }
 
-/// Computes a block of no fewer rows than a tile has, whose column panels have [`VECTORS`] vectors. Row panels are of
+/// Computes a block of many rows, whose column panels have [`VECTORS`] vectors. Row panels are of
 /// [`HEIGHTS`], and the last column panel has more than two vectors then. If A is given to copy row panels from, it is read
 /// in place.
 ///
@@ -101,11 +101,8 @@ unsafe fn panels<S: Simd, const STEP: usize>(x: &Block<S::Elem>) {
                 }
                 let [start, end] = row_panel(HEIGHTS, 2, x.rows, index);
                 let n_rows = end - start;
-                let height = match n_rows {
-                    ..=LOW => LOW,
-                    n if n <= HEIGHTS[1] => HEIGHTS[1],
-                    _ => HEIGHTS[0],
-                };
+                debug_assert!(n_rows > LOW, "of many rows, no panel is lower");
+                let height = if n_rows > HEIGHTS[1] { HEIGHTS[0] } else { HEIGHTS[1] };
                 let a = x.a.add(index * x.a_panel);
                 let of = |first: usize, rows: usize| {
                     let (row, chunk) = if STEP == 1 { (height, height) } else { (CHUNK, height * CHUNK) };
@@ -117,9 +114,7 @@ unsafe fn panels<S: Simd, const STEP: usize>(x: &Block<S::Elem>) {
                     tile_of::<S, ROWS, STEP>(x, of(ROWS, ROWS), b, cols, &mut copying);
                 } else {
                     tile_of::<S, LOW, STEP>(x, of(0, LOW), b, cols, &mut copying);
-                    if height > LOW {
-                        tile_of::<S, LOW, STEP>(x, of(LOW, LOW), b, cols, &mut copying);
-                    }
+                    tile_of::<S, LOW, STEP>(x, of(LOW, LOW), b, cols, &mut copying);
                 }
                 i = end;
             }
