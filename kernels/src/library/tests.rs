@@ -345,6 +345,19 @@ fn products_whose_tasks_share_row_panels_agree_with_their_references() {
     }
 }
 
+/// A product of these rows, columns and steps, whose left operand is turned if bit 0 of `turned` is set, and the right one
+/// if bit 1 is.
+fn product(dtype: DType, [m, n, k]: [usize; 3], turned: usize) -> MatMul {
+    let mut op = MatMul::contiguous(dtype, &[], [m, n, k]);
+    if turned & 1 > 0 {
+        op.a = MatrixLayout::contiguous(&[], k, m).transposed();
+    }
+    if turned & 2 > 0 {
+        op.b = MatrixLayout::contiguous(&[], n, k).transposed();
+    }
+    op
+}
+
 /// Tiles of few rows and four vectors: rows below, at and above those from which on tiles are wide, that fill the last tile
 /// or do not; one to four vectors of columns in the last panel, whole or not, of a B in place, copied, and packed; steps
 /// that fill chunks or do not, in one block and in several, whose sums wait in memory of their own; row panels in place,
@@ -358,12 +371,9 @@ fn products_on_wide_tiles_agree_with_those_of_panels() {
     for round in 0..48 {
         let dtype = [DType::F32, DType::F64, DType::F32, DType::F32][round % 4];
         let (m, n, k) = (random.pick(&rows), random.pick(&cols), random.pick(&steps));
-        let mut op = MatMul::contiguous(dtype, &[], [m, n, k]);
-        match round / 4 % 4 {
-            0 => {}
-            1 => op.a = MatrixLayout::contiguous(&[], k, m).transposed(),
-            2 => op.b = MatrixLayout::contiguous(&[], n, k).transposed(),
-            _ => (op.a, op.b) = (operand(&mut random, &[], m, k), operand(&mut random, &[], k, n)),
+        let mut op = product(dtype, [m, n, k], round / 4 % 4);
+        if round / 4 % 4 == 3 {
+            (op.a, op.b) = (operand(&mut random, &[], m, k), operand(&mut random, &[], k, n));
         }
         if round % 23 == 0 {
             op.a.row_stride = 0;
@@ -375,14 +385,7 @@ fn products_on_wide_tiles_agree_with_those_of_panels() {
     let shapes = [[200, 640, 258], [259, 565, 270], [200, 528, 530], [40, 200, 2100], [50, 224, 2100], [200, 300, 7]];
     for [m, n, k] in shapes {
         for (turned, dtype) in [(0, DType::F32), (1, DType::F32), (2, DType::F32), (3, DType::F64)] {
-            let mut op = MatMul::contiguous(dtype, &[], [m, n, k]);
-            if turned & 1 > 0 {
-                op.a = MatrixLayout::contiguous(&[], k, m).transposed();
-            }
-            if turned & 2 > 0 {
-                op.b = MatrixLayout::contiguous(&[], n, k).transposed();
-            }
-            check(&op, k, &mut random);
+            check(&product(dtype, [m, n, k], turned), k, &mut random);
         }
     }
 }
@@ -418,14 +421,7 @@ fn products_of_few_columns_or_few_steps_agree_with_those_of_panels() {
     // Tasks of several shares, and of several parts.
     for [m, n, k] in [[270, 10, 500], [33, 7, 4200], [600, 100, 70], [40, 700, 10], [900, 140, 32], [19, 2, 9000]] {
         for (dtype, turned) in [(DType::F32, 0), (DType::F32, 1), (DType::F32, 2), (DType::F64, 3)] {
-            let mut op = MatMul::contiguous(dtype, &[], [m, n, k]);
-            if turned & 1 > 0 {
-                op.a = MatrixLayout::contiguous(&[], k, m).transposed();
-            }
-            if turned & 2 > 0 {
-                op.b = MatrixLayout::contiguous(&[], n, k).transposed();
-            }
-            check(&op, k, &mut random);
+            check(&product(dtype, [m, n, k], turned), k, &mut random);
         }
     }
 }

@@ -468,9 +468,9 @@ unsafe fn line_tile<S: Simd, const M: usize, const NV: usize>(
     }
 }
 
-/// One step of a tile: the pixels of its rows, `a_row` apart, times a row of B.
+/// One step of a tile: the elements of its rows, `a_row` apart, times a row of B.
 #[inline(always)]
-unsafe fn line_step<S: Simd, const M: usize, const NV: usize>(
+pub(super) unsafe fn line_step<S: Simd, const M: usize, const NV: usize>(
     sums: &mut [[S::Vector; NV]; M],
     mut at: *const S::Elem,
     a_row: usize,

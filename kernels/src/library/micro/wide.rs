@@ -2,8 +2,8 @@
 //!
 //! A step of six rows and four vectors takes ten loads for 24 multiplications, where one of twelve rows and two vectors
 //! takes fourteen, which keep two multipliers waiting (ADR 79). Column panels are longer than the nearest cache then, and
-//! come from the second one as fast as they are used. Six rows of A have room in the sets of a cache
-//! wherever they lie, so that they need no copy; twelve are read at a time for the last few columns alone.
+//! come from the second one as fast as they are used. Six rows of A have room in the sets of a cache wherever they lie, so
+//! that they need no copy; twelve are read at a time for the last few columns alone.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::Layout;
 use super::copy::{ColumnPanel, Copying};
 use super::pack::CHUNK;
 use super::simd::Simd;
-use super::tile::{Block, UNROLL, finish, finish_edge, row_panel};
+use super::tile::{Block, UNROLL, finish, finish_edge, line_step, row_panel};
 
 /// Vectors of a column panel.
 pub(super) const VECTORS: usize = 4;
@@ -38,9 +38,8 @@ struct TileRows<T> {
     stored: Range<usize>,
 }
 
-/// Computes a block of many rows, whose column panels have [`VECTORS`] vectors. Row panels are of
-/// [`HEIGHTS`], and the last column panel has more than two vectors then. If A is given to copy row panels from, it is read
-/// in place.
+/// Computes a block of many rows, whose column panels have [`VECTORS`] vectors. If A is given to copy row panels from, it
+/// is read in place; else row panels are of [`HEIGHTS`], and the last column panel has more than two vectors.
 ///
 /// # Safety
 ///
@@ -156,6 +155,7 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
     copying: &mut Copying<S, VECTORS>,
 ) {
     let TileRows { mut a, row, chunk, c: [c, before], stored } = rows;
+    let [a_row, a_step] = if STEP == 1 { [1, row] } else { [row, 1] };
     // SAFETY: the caller's block covers the panels; the edge case goes through a local tile.
     unsafe {
         let mut sums = [[S::zero(); NV]; M];
@@ -178,16 +178,16 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
             let mut at = a;
             while steps >= UNROLL {
                 for k in 0..UNROLL {
-                    step::<S, M, NV, STEP>(&mut sums, at.add(k * if STEP == 1 { row } else { 1 }), row, b);
+                    line_step::<S, M, NV>(&mut sums, at.add(k * a_step), a_row, b);
                     b = b.wrapping_add(b_row);
                 }
-                at = at.wrapping_add(UNROLL * if STEP == 1 { row } else { 1 });
+                at = at.wrapping_add(UNROLL * a_step);
                 steps -= UNROLL;
             }
             for _ in 0..steps {
-                step::<S, M, NV, STEP>(&mut sums, at, row, b);
+                line_step::<S, M, NV>(&mut sums, at, a_row, b);
                 // After the last step they point behind the operands.
-                at = at.wrapping_add(if STEP == 1 { row } else { 1 });
+                at = at.wrapping_add(a_step);
                 b = b.wrapping_add(b_row);
             }
             a = if STEP == 1 { at } else { a.wrapping_add(chunk) };
@@ -196,40 +196,6 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
             finish::<S, M, NV>(sums, [c, before], [x.c_row, x.before_row], x.fresh, M, cols);
         } else {
             finish_edge::<S, M, NV>(sums, [c, before], [x.c_row, x.before_row], x.fresh, stored, cols);
-        }
-    }
-}
-
-/// One step of k: the outer product of a column of A, whose rows are neighbours if `STEP` is 1, and a row of B.
-#[inline(always)]
-unsafe fn step<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
-    sums: &mut [[S::Vector; NV]; M],
-    mut at: *const S::Elem,
-    a_row: usize,
-    b: *const S::Elem,
-) {
-    // SAFETY: handed on from the tile.
-    unsafe {
-        // Three rows share a pointer: their distances are what an address can hold.
-        let row_step = if STEP == 1 { 1 } else { a_row };
-        let (one, two) = (row_step, 2 * row_step);
-        let mut row = [S::zero(); NV];
-        for (v, part) in row.iter_mut().enumerate() {
-            *part = S::load(b.add(v * S::LANES));
-        }
-        for (i, sum) in sums.iter_mut().enumerate() {
-            let from = match i % 3 {
-                0 => at,
-                1 => at.add(one),
-                _ => at.add(two),
-            };
-            let factor = S::splat(from);
-            for (s, part) in sum.iter_mut().zip(row) {
-                *s = S::mul_add(factor, part, *s);
-            }
-            if i % 3 == 2 && i + 1 < M {
-                at = from.add(one);
-            }
         }
     }
 }
