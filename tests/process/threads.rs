@@ -1,6 +1,6 @@
 //! Results do not depend on the number of threads, and repeat in every bit.
 //!
-//! The number of threads belongs to the process, so this file has one test.
+//! The number of threads belongs to the process, and other tests count its blocks of memory, so the test takes a turn.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 #![allow(clippy::ptr_arg, reason = "what is accelerated takes trees, and slices are none")]
@@ -157,6 +157,7 @@ fn convolved(inputs: &Vec<Tensor>) -> Vec<Tensor> {
 
 #[test]
 fn threads_and_repetition_change_no_bit() {
+    let _turn = crate::alone();
     training_steps();
     for dtype in [DType::F32, DType::F64] {
         let of = |shape: &[usize], seed| numbers(dtype, shape, seed);
