@@ -1,4 +1,4 @@
-//! Blocks: owned pieces of system memory, which the pool keeps and buffers use.
+//! Blocks: owned pieces of system memory, which the pool keeps and buffers use, and kernels' scratch.
 //!
 //! Guarantees that every byte of a block is initialised from the start: fresh memory is asked for already zeroed, which
 //! for large sizes means untouched pages and no `memset`.
@@ -7,6 +7,8 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 
+#[cfg(all(target_os = "linux", not(miri)))]
+use crate::chunk::Part;
 use crate::dtype::Element;
 
 /// The alignment of the pool's blocks: one cache line, and the widest vector register.
@@ -20,6 +22,10 @@ pub(crate) const SYSTEM_ALIGN: usize = 16;
 /// fresh memory costs a fault per page, and the walk over it a translation per page.
 #[cfg(all(target_os = "linux", not(miri)))]
 const MAPPED: usize = 4 << 20;
+
+/// From this size on, blocks that are not mappings share some.
+#[cfg(all(target_os = "linux", not(miri)))]
+const SHARED: usize = 64 << 10;
 
 /// One owned piece of system memory: of a size class, which the pool keeps, or a vector's. Thin, since the pool moves
 /// it about.
@@ -41,6 +47,9 @@ enum Memory {
     /// In these pages, which are unmapped when this is dropped.
     #[cfg(all(target_os = "linux", not(miri)))]
     Mapped { _pages: memmap2::MmapMut },
+    /// In a chunk.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    Shared { _part: Part },
     /// In an emptied `Vec<T>`, which gives them back to its allocator, with its layout, when this is dropped.
     Adopted { _vec: Box<dyn Send + Sync> },
 }
@@ -63,6 +72,9 @@ impl Block {
         #[cfg(all(target_os = "linux", not(miri)))]
         if bytes >= MAPPED {
             return Block::mapped(bytes);
+        } else if bytes >= SHARED {
+            let part = Part::cut(bytes.next_multiple_of(ALIGN))?;
+            return Some(Block(Box::new(Piece { start: part.start(), memory: Memory::Shared { _part: part }, bytes })));
         }
         let layout = Block::layout(bytes)?;
         // SAFETY: the layout's size is at least `ALIGN - SYSTEM_ALIGN`, so not zero.
@@ -121,9 +133,26 @@ impl Drop for Piece {
             }
             // The pages go with the field.
             #[cfg(all(target_os = "linux", not(miri)))]
-            Memory::Mapped { .. } => {}
+            Memory::Mapped { .. } | Memory::Shared { .. } => {}
             // So does the vector, whose drop is the one that it would have had anyhow.
             Memory::Adopted { .. } => {}
         }
+    }
+}
+
+/// Memory that a kernel needs beside its operands: zeroed when it is fresh, in huge pages where it is large, of the
+/// system and not of the pool, and not counted as live.
+pub struct Scratch(Block);
+
+impl Scratch {
+    /// `bytes` bytes, or one if that is zero, at a multiple of 64; `None` if the system has no such memory.
+    pub fn zeroed(bytes: usize) -> Option<Scratch> {
+        Block::fresh(bytes.max(1)).map(Scratch)
+    }
+
+    /// All bytes.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: the block owns its bytes, which are initialised, and is borrowed as long as they are.
+        unsafe { std::slice::from_raw_parts_mut(self.0.start().as_ptr(), self.0.bytes()) }
     }
 }

@@ -5,6 +5,8 @@
 mod block;
 mod buffer;
 mod cache;
+#[cfg(all(target_os = "linux", not(miri)))]
+mod chunk;
 mod clock;
 mod code;
 mod convert;
@@ -35,6 +37,7 @@ mod sync;
 mod threads;
 mod waits;
 
+pub use block::Scratch;
 pub use buffer::Buffer;
 pub use cache::{Cache, EntryView, InUse, Insertion, Outcome, Pin};
 pub use clock::coarse_now;
