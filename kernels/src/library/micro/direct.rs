@@ -8,7 +8,9 @@
 use std::ops::Range;
 
 use super::drive::Engine;
+use super::one_channel::{LEAST_OUTPUTS, OneChannel, TAPS};
 use super::pack::PanelSource;
+use super::pairs::{PhasePair, SharedPixel};
 use super::planes::{COLUMNS, Deinterleave, LINES};
 use super::tile::Lines;
 use super::{Kernels, Level, Real, Window, WindowAxis, block_depth, with_scratch};
@@ -326,6 +328,11 @@ impl Engine {
             let chunk = n_lines.div_ceil(chunks);
             let chunks = n_lines.div_ceil(chunk);
             let (packed, out) = (&*packed, Shared(out));
+            let shares = self.narrow && tile.is_some_and(|tile| !tile.in_planes);
+            let pairs: Vec<_> = ready
+                .chunks(2)
+                .map(|pair| (pair, shared_pixels(&T::kernels(self.level), x.n, pair).filter(|_| shares)))
+                .collect();
             self.for_each_in_runs(x.batch * chunks, &|task| {
                 let (image, first) = (task / chunks, task % chunks * chunk);
                 let lines = first..(first + chunk).min(n_lines);
@@ -334,13 +341,54 @@ impl Engine {
                     if let (Some(tile), Some(part)) = (&tile, x.parts.iter().find(|part| depth(part) > 0)) {
                         held = tile.hold(self.level, &part.window, image, &lines, copy);
                     }
-                    for part in &ready {
-                        self.direct_part(x, part, tile.as_ref(), held, packed, &lines, out.at(image * x.out_image));
+                    let out = out.at(image * x.out_image);
+                    for (pair, pixels) in &pairs {
+                        if let (Some(pixels), Some(tile), [first, second]) = (pixels, &tile, pair) {
+                            self.direct_pair([first.part, second.part], pixels, tile, held, packed, &lines, out);
+                            continue;
+                        }
+                        for part in *pair {
+                            self.direct_part(x, part, tile.as_ref(), held, packed, &lines, out);
+                        }
                     }
                 });
                 done(image, lines);
             });
         });
+    }
+
+    /// Computes some lines of two phases.
+    #[expect(clippy::too_many_arguments, reason = "the inside of a task, cut out for its length")]
+    fn direct_pair<T: Real>(
+        &self,
+        pair: [&ConvPart<'_, T>; 2],
+        pixels: &[SharedPixel],
+        tile: &ImageTile,
+        held: &[T],
+        packed: &[T],
+        lines: &Range<usize>,
+        out: *mut T,
+    ) {
+        let kernels = T::kernels(self.level);
+        let Some(pairs) = kernels.pairs else { return };
+        let ([c_line, c_row], w) = (pair[0].step, &pair[0].window);
+        let block = PhasePair {
+            lines: lines.end.min(w.y.outputs).saturating_sub(lines.start),
+            rows: w.x.outputs,
+            pixels,
+            channels: w.channels,
+            a: held.as_ptr(),
+            a_line: tile.stride * tile.line,
+            a_row: tile.steps()[0],
+            b: packed.as_ptr(),
+            b_row: kernels.width,
+            c: pair.map(|part| out.wrapping_add(part.first + lines.start * c_line)),
+            c_line,
+            c_row,
+        };
+        // SAFETY: the level is present; what is held covers the windows of these lines and the slack a last tile, the
+        // filters are packed, and C is this task's own.
+        unsafe { pairs(&block) };
     }
 
     /// Computes some lines of a part.
@@ -389,17 +437,63 @@ impl Engine {
                 c_row: part.step[1],
                 fresh: block == 0,
             };
+            let slides = kernels.one_channel.filter(|_| self.narrow && slides(&kernels, w, x.n, k <= depth));
             // SAFETY: the level is present; what is held covers the windows of these lines and the slack a last tile, the
-            // panels are packed, and C is this task's own. In planes, rows are neighbours.
-            unsafe { if tile.in_planes { (kernels.planes)(&block) } else { (kernels.lines)(&block) } };
+            // panels are packed, and C is this task's own. In planes, rows are neighbours, as they are where taps slide.
+            unsafe {
+                match slides {
+                    _ if tile.in_planes => (kernels.planes)(&block),
+                    Some(one_channel) => one_channel(&OneChannel { lines: block, taps: w.x.taps }),
+                    None => (kernels.lines)(&block),
+                }
+            };
         }
     }
 }
 
+/// The pixels that two phases of a gradient meet, in an order that is that of both; none where tiles of both are not for
+/// them: they have pixels in common, as many outputs each, and one vector and chain for each output.
+fn shared_pixels<T: Real>(kernels: &Kernels<T>, n: usize, pair: &[Ready<'_, '_, T>]) -> Option<Vec<SharedPixel>> {
+    let [first, second] = pair else { return None };
+    let axes = |ready: &Ready<'_, '_, T>| [ready.part.window.y, ready.part.window.x];
+    let shared = |axis: WindowAxis| (axis.outputs, axis.stride, axis.dilation);
+    let are_alike = axes(first).map(shared) == axes(second).map(shared);
+    let is_whole = |ready: &Ready<'_, '_, T>| (1..=block_depth(ready.taps.len())).contains(&ready.taps.len());
+    let [y, x] = axes(first);
+    // Taps then follow each other along lines, and lines along the image, so that distances grow or fall.
+    let is_ordered = y.dilation.signum() == x.dilation.signum() && [y.stride, x.stride] == [1, 1];
+    if kernels.pairs.is_none() || n != kernels.lanes || !are_alike || !is_ordered || !pair.iter().all(is_whole) {
+        return None;
+    }
+    let channels = first.part.window.channels;
+    let mut pixels: Vec<SharedPixel> = Vec::new();
+    for (phase, ready) in pair.iter().enumerate() {
+        for (tap, offset) in ready.taps.iter().step_by(channels).enumerate() {
+            let at = ready.start as isize + offset;
+            let index = pixels.iter().position(|pixel| pixel.at == at).unwrap_or(pixels.len());
+            if index == pixels.len() {
+                pixels.push(SharedPixel { at, filters: [None; 2] });
+            }
+            pixels[index].filters[phase] = Some(ready.packed + tap * channels * kernels.width);
+        }
+    }
+    pixels.sort_by_key(|pixel| pixel.at * y.dilation.signum());
+    pixels.iter().any(|pixel| pixel.filters.iter().all(Option::is_some)).then_some(pixels)
+}
+
+/// Whether the taps of a line slide over an image of one channel.
+fn slides<T>(kernels: &Kernels<T>, w: &Window<'_, T>, n: usize, is_one_chain: bool) -> bool {
+    let is_dense = w.channels == 1 && w.x.stride == 1 && w.x.dilation == 1;
+    let fits = TAPS.contains(&w.x.taps) && w.x.outputs >= LEAST_OUTPUTS && n.is_multiple_of(kernels.lanes);
+    is_dense && fits && is_one_chain
+}
+
 /// Writes zeros, without a call where a pixel is whole cache lines: it would take longer than its work.
 fn clear_pixel<T: Real>(pixel: &mut [T]) {
+    // Of a loop over lines, compilers make a call.
     match pixel.as_chunks_mut::<16>() {
-        (lines, []) => lines.iter_mut().for_each(|line| *line = [T::ZERO; 16]),
+        ([line], []) => *line = [T::ZERO; 16],
+        ([first, second], []) => (*first, *second) = ([T::ZERO; 16], [T::ZERO; 16]),
         _ => pixel.fill(T::ZERO),
     }
 }

@@ -19,8 +19,10 @@ mod grid;
 mod groups;
 mod heights;
 mod narrow;
+mod one_channel;
 mod one_tap;
 mod pack;
+mod pairs;
 mod parts;
 mod peak;
 mod planes;
@@ -50,8 +52,10 @@ pub(crate) use filter::{FilterGradient, images_of_task, lines_of_chain};
 pub(crate) use grid::{is_one_task, share};
 use narrow::Narrow;
 pub(crate) use narrow::is_narrow;
+use one_channel::OneChannel;
 use pack::CHUNK;
 pub(crate) use pack::{Strided, Taps};
+use pairs::PhasePair;
 use planes::Deinterleave;
 pub(crate) use scratch::{with_bytes, with_scratch};
 use shallow::Shallow;
@@ -201,6 +205,10 @@ pub(crate) struct Kernels<T> {
     wide: Option<unsafe fn(&Block<T>)>,
     /// Computes a block of C straight from an image.
     lines: unsafe fn(&Lines<'_, T>),
+    /// The same for an image of one channel, where there are registers enough for the taps of a line.
+    one_channel: Option<unsafe fn(&OneChannel<'_, T>)>,
+    /// The same for two phases of a gradient of images, where there are registers enough for a tile of them.
+    pairs: Option<unsafe fn(&PhasePair<'_, T>)>,
     /// Computes the chains of a filter's gradient for some taps at once, where there are registers enough.
     sliding: Option<unsafe fn(&Sliding<T>)>,
     /// Computes a few columns of a block of C from an image in planes.
@@ -386,6 +394,8 @@ macro_rules! kernels {
             block,
             wide: None,
             lines,
+            one_channel: None,
+            pairs: None,
             sliding: None,
             planes,
             spread,
@@ -404,31 +414,30 @@ macro_rules! kernels {
     }};
 }
 
-/// [`Kernels::sliding`] of one vector type, on 32 vector registers.
+/// The kernels of one vector type with AVX-512: beside the usual ones, those that need 32 vector registers.
 #[cfg(target_arch = "x86_64")]
-macro_rules! sliding {
-    ($vector:ty, $features:literal) => {{
-        #[target_feature(enable = $features)]
-        unsafe fn sliding(x: &Sliding<<$vector as simd::Simd>::Elem>) {
-            // SAFETY: handed on; the features are enabled here.
-            unsafe { sliding::sliding::<$vector>(x) }
+macro_rules! avx512 {
+    ($vector:ty, $elem:ty, $level:expr) => {{
+        macro_rules! enabled {
+            ($name:ident, $argument:ty) => {{
+                #[target_feature(enable = "avx512f,avx512vl,avx2,fma")]
+                unsafe fn $name(x: &$argument) {
+                    // SAFETY: handed on; the features are enabled here.
+                    unsafe { $name::$name::<$vector>(x) }
+                }
+
+                $name as unsafe fn(&$argument)
+            }};
         }
 
-        Some(sliding)
-    }};
-}
-
-/// [`Kernels::wide`] of one vector type, on 32 vector registers.
-#[cfg(target_arch = "x86_64")]
-macro_rules! wide {
-    ($vector:ty, $features:literal, $level:expr) => {{
-        #[target_feature(enable = $features)]
-        unsafe fn wide(x: &Block<<$vector as simd::Simd>::Elem>) {
-            // SAFETY: handed on; the features are enabled here.
-            unsafe { wide::wide::<$vector>(x) }
+        Kernels {
+            is_quick: $level == Level::Avx512,
+            wide: ($level == Level::Avx512).then_some(enabled!(wide, Block<$elem>)),
+            one_channel: Some(enabled!(one_channel, OneChannel<'_, $elem>)),
+            pairs: Some(enabled!(pairs, PhasePair<'_, $elem>)),
+            sliding: Some(enabled!(sliding, Sliding<$elem>)),
+            ..kernels!($vector, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 14 8 6 4, or 16 14 8 4)
         }
-
-        if $level == Level::Avx512 { Some(wide) } else { None }
     }};
 }
 
@@ -440,6 +449,8 @@ fn portable<T: Real>() -> Kernels<T> {
         block: tile::block::<simd::Portable<T>, 4, 2, 1, 2>,
         wide: None,
         lines: tile::lines::<simd::Portable<T>, 4, 3, 2, 1, 2, 4, 3, 2, 1>,
+        one_channel: None,
+        pairs: None,
         sliding: None,
         planes: planes::planes::<simd::Portable<T>>,
         spread: planes::spread::<simd::Portable<T>>,
@@ -481,12 +492,7 @@ impl Real for f32 {
     fn kernels(level: Level) -> Kernels<f32> {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 | Level::Avx512Small => Kernels {
-                is_quick: level == Level::Avx512,
-                wide: wide!(simd::Avx512F32, "avx512f,avx512vl,avx2,fma", level),
-                sliding: sliding!(simd::Avx512F32, "avx512f,avx512vl,avx2,fma"),
-                ..kernels!(simd::Avx512F32, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 14 8 6 4, or 16 14 8 4)
-            },
+            Level::Avx512 | Level::Avx512Small => avx512!(simd::Avx512F32, f32, level),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => kernels!(simd::Avx2F32, "avx2,fma", 6 4 2, 2, lines 6 5 4 3, or 12 8 6 4),
             #[cfg(target_arch = "aarch64")]
@@ -507,12 +513,7 @@ impl Real for f64 {
     fn kernels(level: Level) -> Kernels<f64> {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 | Level::Avx512Small => Kernels {
-                is_quick: level == Level::Avx512,
-                wide: wide!(simd::Avx512F64, "avx512f,avx512vl,avx2,fma", level),
-                sliding: sliding!(simd::Avx512F64, "avx512f,avx512vl,avx2,fma"),
-                ..kernels!(simd::Avx512F64, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 14 8 6 4, or 16 14 8 4)
-            },
+            Level::Avx512 | Level::Avx512Small => avx512!(simd::Avx512F64, f64, level),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => kernels!(simd::Avx2F64, "avx2,fma", 6 4 2, 2, lines 6 5 4 3, or 12 8 6 4),
             #[cfg(target_arch = "aarch64")]
