@@ -23,7 +23,7 @@ pub(crate) const SYSTEM_ALIGN: usize = 16;
 #[cfg(all(target_os = "linux", not(miri)))]
 const MAPPED: usize = 4 << 20;
 
-/// From this size on, blocks that are not mappings share some.
+/// From this size on, blocks that have no mapping of their own share one with others.
 #[cfg(all(target_os = "linux", not(miri)))]
 const SHARED: usize = 64 << 10;
 
@@ -72,8 +72,9 @@ impl Block {
         #[cfg(all(target_os = "linux", not(miri)))]
         if bytes >= MAPPED {
             return Block::mapped(bytes);
-        } else if bytes >= SHARED {
-            let part = Part::cut(bytes.next_multiple_of(ALIGN))?;
+        } else if bytes >= SHARED
+            && let Some(part) = Part::cut(bytes.next_multiple_of(ALIGN))
+        {
             return Some(Block(Box::new(Piece { start: part.start(), memory: Memory::Shared { _part: part }, bytes })));
         }
         let layout = Block::layout(bytes)?;
@@ -138,6 +139,12 @@ impl Drop for Piece {
             Memory::Adopted { .. } => {}
         }
     }
+}
+
+/// Lets the mapping that blocks are cut from go with the last of them.
+pub(crate) fn close_chunk() {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    crate::chunk::close();
 }
 
 /// Memory that a kernel needs beside its operands: zeroed when it is fresh, in huge pages where it is large, of the

@@ -446,6 +446,7 @@ pub fn trim() {
         };
         kept.into_iter().for_each(free);
     }
+    crate::block::close_chunk();
 }
 
 /// Sets how many bytes the pool may keep for reuse (at first 1 GiB), and frees what is beyond.

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::drive::Engine;
-use super::one_channel::{LEAST_OUTPUTS, OneChannel, TAPS};
+use super::one_channel::OneChannel;
 use super::pack::PanelSource;
 use super::pairs::{PhasePair, SharedPixel};
 use super::planes::{COLUMNS, Deinterleave, LINES};
@@ -328,11 +328,9 @@ impl Engine {
             let chunk = n_lines.div_ceil(chunks);
             let chunks = n_lines.div_ceil(chunk);
             let (packed, out) = (&*packed, Shared(out));
-            let shares = self.narrow && tile.is_some_and(|tile| !tile.in_planes);
-            let pairs: Vec<_> = ready
-                .chunks(2)
-                .map(|pair| (pair, shared_pixels(&T::kernels(self.level), x.n, pair).filter(|_| shares)))
-                .collect();
+            let may_share = self.narrow && tile.is_some_and(|tile| !tile.in_planes);
+            let share = |pair| may_share.then(|| shared_pixels(&T::kernels(self.level), x.n, pair)).flatten();
+            let pairs: Vec<_> = ready.chunks(2).map(|pair| (pair, share(pair))).collect();
             self.for_each_in_runs(x.batch * chunks, &|task| {
                 let (image, first) = (task / chunks, task % chunks * chunk);
                 let lines = first..(first + chunk).min(n_lines);
@@ -437,11 +435,11 @@ impl Engine {
                 c_row: part.step[1],
                 fresh: block == 0,
             };
-            let slides = kernels.one_channel.filter(|_| self.narrow && slides(&kernels, w, x.n, k <= depth));
+            let held = kernels.one_channel.filter(|_| self.narrow && has_held_taps(&kernels, w, x.n, k <= depth));
             // SAFETY: the level is present; what is held covers the windows of these lines and the slack a last tile, the
-            // panels are packed, and C is this task's own. In planes, rows are neighbours, as they are where taps slide.
+            // panels are packed, and C is this task's own. In planes and of one channel, rows are neighbours.
             unsafe {
-                match slides {
+                match held {
                     _ if tile.in_planes => (kernels.planes)(&block),
                     Some(one_channel) => one_channel(&OneChannel { lines: block, taps: w.x.taps }),
                     None => (kernels.lines)(&block),
@@ -451,8 +449,8 @@ impl Engine {
     }
 }
 
-/// The pixels that two phases of a gradient meet, in an order that is that of both; none where tiles of both are not for
-/// them: they have pixels in common, as many outputs each, and one vector and chain for each output.
+/// The pixels that two phases of a gradient meet, in an order that is that of both. They must have pixels in common, as many
+/// outputs each, and one vector and chain for each output; else there are none.
 fn shared_pixels<T: Real>(kernels: &Kernels<T>, n: usize, pair: &[Ready<'_, '_, T>]) -> Option<Vec<SharedPixel>> {
     let [first, second] = pair else { return None };
     let axes = |ready: &Ready<'_, '_, T>| [ready.part.window.y, ready.part.window.x];
@@ -481,16 +479,15 @@ fn shared_pixels<T: Real>(kernels: &Kernels<T>, n: usize, pair: &[Ready<'_, '_, 
     pixels.iter().any(|pixel| pixel.filters.iter().all(Option::is_some)).then_some(pixels)
 }
 
-/// Whether the taps of a line slide over an image of one channel.
-fn slides<T>(kernels: &Kernels<T>, w: &Window<'_, T>, n: usize, is_one_chain: bool) -> bool {
+/// Whether the image has one channel, and a line of taps is in registers for all outputs of a tile.
+fn has_held_taps<T>(kernels: &Kernels<T>, w: &Window<'_, T>, n: usize, is_one_chain: bool) -> bool {
     let is_dense = w.channels == 1 && w.x.stride == 1 && w.x.dilation == 1;
-    let fits = TAPS.contains(&w.x.taps) && w.x.outputs >= LEAST_OUTPUTS && n.is_multiple_of(kernels.lanes);
-    is_dense && fits && is_one_chain
+    is_dense && n == kernels.lanes && is_one_chain && OneChannel::<T>::fits(w.x.taps, w.x.outputs)
 }
 
-/// Writes zeros, without a call where a pixel is whole cache lines: it would take longer than its work.
+/// Writes zeros, without a call where a pixel is one or two cache lines: it would take longer than its work.
 fn clear_pixel<T: Real>(pixel: &mut [T]) {
-    // Of a loop over lines, compilers make a call.
+    // Compilers make a call of a loop over lines.
     match pixel.as_chunks_mut::<16>() {
         ([line], []) => *line = [T::ZERO; 16],
         ([first, second], []) => (*first, *second) = ([T::ZERO; 16], [T::ZERO; 16]),

@@ -8,21 +8,23 @@
 use super::simd::Simd;
 use super::tile::{Lines, finish};
 
-/// Taps of a line that registers have room for beside a tile.
-pub(super) const TAPS: [usize; 3] = [3, 5, 7];
-
 /// Outputs of a tile, of which the last one may begin in the one before.
 const OUTPUTS: [usize; 2] = [16, 14];
 
-/// Outputs of a line below which tiles of other kinds leave no more of themselves empty.
-pub(super) const LEAST_OUTPUTS: usize = OUTPUTS[1];
-
-/// A block whose rows are neighbouring pixels, and so are as many steps at a time as a line has taps.
+/// A block of neighbouring pixels, in whose chains the taps of a line follow each other.
 pub(super) struct OneChannel<'a, T> {
-    /// The block: [`LEAST_OUTPUTS`] rows of a line or more, whole vectors of columns, and a C to be overwritten.
+    /// The block: [`OneChannel::fits`] holds, the columns are one vector, and C is to be overwritten.
     pub(super) lines: Lines<'a, T>,
-    /// One of [`TAPS`].
+    /// Taps of a line.
     pub(super) taps: usize,
+}
+
+impl<T> OneChannel<'_, T> {
+    /// Whether lines of so many taps have tiles, and lines of so many outputs fill one. (Three taps and five were
+    /// quicker than by other tiles, seven slower.)
+    pub(super) fn fits(taps: usize, outputs: usize) -> bool {
+        [3, 5].contains(&taps) && outputs >= OUTPUTS[1]
+    }
 }
 
 /// Computes the block.
@@ -36,8 +38,7 @@ pub(super) unsafe fn one_channel<S: Simd>(x: &OneChannel<'_, S::Elem>) {
     unsafe {
         match x.taps {
             3 => lines::<S, 3>(&x.lines),
-            5 => lines::<S, 5>(&x.lines),
-            _ => lines::<S, 7>(&x.lines),
+            _ => lines::<S, 5>(&x.lines),
         }
     }
 }
@@ -50,18 +51,14 @@ unsafe fn lines<S: Simd, const K: usize>(x: &Lines<'_, S::Elem>) {
     for line in 0..x.lines {
         for start in (0..x.rows).step_by(height) {
             let i = start.min(x.rows - height);
-            for j in (0..x.cols).step_by(S::LANES) {
-                // SAFETY: the rows and columns lie inside the block.
-                unsafe {
-                    let a = x.a.add(line * x.a_line + i * x.a_row);
-                    let width = x.b_row;
-                    let b = x.b.add(j / width * x.b_panel + j % width);
-                    let c = x.c.add(line * x.c_line + i * x.c_row + j);
-                    if height == high {
-                        tile::<S, K, { OUTPUTS[0] }>(x, a, b, c);
-                    } else {
-                        tile::<S, K, { OUTPUTS[1] }>(x, a, b, c);
-                    }
+            // SAFETY: the rows lie inside the block.
+            unsafe {
+                let a = x.a.add(line * x.a_line + i * x.a_row);
+                let c = x.c.add(line * x.c_line + i * x.c_row);
+                if height == high {
+                    tile::<S, K, { OUTPUTS[0] }>(x, a, c);
+                } else {
+                    tile::<S, K, { OUTPUTS[1] }>(x, a, c);
                 }
             }
         }
@@ -70,14 +67,10 @@ unsafe fn lines<S: Simd, const K: usize>(x: &Lines<'_, S::Elem>) {
 
 /// One tile: `M` outputs of a line and one vector of columns.
 #[inline(always)]
-unsafe fn tile<S: Simd, const K: usize, const M: usize>(
-    x: &Lines<'_, S::Elem>,
-    a: *const S::Elem,
-    mut b: *const S::Elem,
-    c: *mut S::Elem,
-) {
-    // SAFETY: the caller's block covers the panels and the image.
+unsafe fn tile<S: Simd, const K: usize, const M: usize>(x: &Lines<'_, S::Elem>, a: *const S::Elem, c: *mut S::Elem) {
+    // SAFETY: the caller's block covers the panel and the image.
     unsafe {
+        let mut b = x.b;
         let mut sums = [[S::zero(); 1]; M];
         for offsets in x.offsets.chunks_exact(K) {
             let mut taps = [S::zero(); K];

@@ -1,9 +1,9 @@
-//! Gradients of images with a stride of two: outputs of two phases in one tile.
+//! Gradients of images with a stride: outputs of two phases in one tile.
 //!
 //! An output of such a gradient meets those taps of the filter alone that lie at its distance from the grid of the stride,
-//! so that neighbours are of two phases, each with a filter of its own. In a tile of one phase and one vector of channels,
-//! each multiplication takes a load. But both phases meet the same pixels of the cotangent, which are read once for
-//! both. Each phase meets its pixels in the order that it has alone, so that no bit differs.
+//! so that neighbours are of different phases, each with a filter of its own. In a tile of one phase and one vector of
+//! channels, each multiplication takes a load. But two phases have pixels of the cotangent in common, which are read once
+//! for both. Each phase meets its pixels in the order that it has alone, so that no bit differs.
 
 use super::heights::NextHeight;
 use super::simd::Simd;

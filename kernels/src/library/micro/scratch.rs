@@ -14,7 +14,7 @@ thread_local! {
     static SPARE: RefCell<Vec<Scratch>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes above which scratch goes back to the system after its use.
+/// Bytes above which scratch is freed after its use.
 const KEEP: usize = 32 << 20;
 
 /// Calls `body` with `len` elements of arbitrary content.
@@ -44,7 +44,7 @@ pub(crate) fn with_bytes<R>(len: usize, body: impl FnOnce(&mut [u8]) -> R) -> R 
 
 /// At least `len` bytes.
 fn fresh(len: usize) -> Scratch {
-    // More is often asked for soon after, and bytes that nothing touches take only addresses.
+    // Kernels often ask for more soon after, and pages that none touches take addresses alone.
     let bytes = if len <= KEEP { len.next_power_of_two() } else { len };
     Scratch::zeroed(bytes).unwrap_or_else(|| {
         let layout = Layout::array::<u8>(bytes).expect("a slice of so many elements was asked for");
