@@ -7,6 +7,7 @@
 
 use super::heights::NextHeight;
 use super::simd::Simd;
+use super::sliding::{MOST_TAPS, step};
 use super::tile::finish;
 
 /// A pixel that one phase meets, or both.
@@ -100,29 +101,15 @@ unsafe fn steps<S: Simd, const M: usize, const FIRST: bool, const SECOND: bool>(
     // SAFETY: handed on from the tile.
     unsafe {
         let [mut first, mut second] = filters.map(|at| x.b.wrapping_add(at));
-        let (one, two, three) = (x.a_row, 2 * x.a_row, 3 * x.a_row);
         for _ in 0..x.channels {
-            let row =
-                [if FIRST { S::load(first) } else { S::zero() }, if SECOND { S::load(second) } else { S::zero() }];
-            let mut at = a;
-            for (i, [sum, other]) in sums.iter_mut().enumerate() {
-                let from = match i % 4 {
-                    0 => at,
-                    1 => at.add(one),
-                    2 => at.add(two),
-                    _ => at.add(three),
-                };
-                let pixel = S::splat(from);
-                if FIRST {
-                    *sum = S::mul_add(pixel, row[0], *sum);
-                }
-                if SECOND {
-                    *other = S::mul_add(pixel, row[1], *other);
-                }
-                if i % 4 == 3 && i + 1 < M {
-                    at = from.add(one);
-                }
+            let mut rows = [S::zero(); MOST_TAPS];
+            if FIRST {
+                rows[0] = S::load(first);
             }
+            if SECOND {
+                rows[1] = S::load(second);
+            }
+            step::<S, 2, M>(sums, a, x.a_row, rows, [usize::from(!FIRST), 1 + usize::from(SECOND)]);
             a = a.add(1);
             first = first.wrapping_add(x.b_row);
             second = second.wrapping_add(x.b_row);

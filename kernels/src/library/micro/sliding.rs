@@ -173,9 +173,9 @@ unsafe fn tile<S: Simd, const K: usize, const M: usize>(
     }
 }
 
-/// One pixel of each row, for the taps that meet it with an output of this line.
+/// One pixel of each row, for the taps `first..end` of those that have sums.
 #[inline(always)]
-unsafe fn step<S: Simd, const K: usize, const M: usize>(
+pub(super) unsafe fn step<S: Simd, const K: usize, const M: usize>(
     sums: &mut [[S::Vector; K]; M],
     mut at: *const S::Elem,
     a_row: usize,
