@@ -435,7 +435,8 @@ fn free(block: Block) {
     HELD.fetch_sub(bytes, Relaxed);
 }
 
-/// Returns all kept memory to the system, except for the few small blocks in the caches of other threads.
+/// Returns all kept memory to the system, except for the few small blocks in the caches of other threads, and for pages of
+/// which live blocks have a part.
 pub fn trim() {
     settle_deferred();
     with_thread_cache(ThreadCache::flush);
