@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds what tests/gpu/run.sh runs, for a machine that has a GPU and no Rust toolchain: the tests of the runtime, of the
-# kernels and of the crate on GPUs, and the bench, stripped, in one folder (target/gpu-pack unless another is named).
+# kernels and of the crate on GPUs, and the bench, stripped, in one folder (target/gpu-pack unless another is named), and
+# packed as FOLDER.tar.gz beside it, which is what to carry.
 #
 #   tests/gpu/pack.sh [FOLDER]
 #
@@ -45,7 +46,10 @@ cp "$target/$profile/libretape_cuda_sim.so" "$folder/stand-in/libcuda.so.1"
 strip "$folder"/{runtime,kernels,retape,gpu_bench} "$folder/stand-in/libcuda.so.1"
 git describe --always --dirty > "$folder/commit"
 
-limit=$((64 << 20))
-size=$(du --bytes --summarize "$folder" | cut -f 1)
-echo "$folder: $size bytes"
+archive=$folder.tar.gz
+tar --create --gzip --file "$archive" --directory "$folder" runtime kernels retape gpu_bench commit
+# Beside it the repository travels.
+limit=$((48 << 20))
+size=$(stat --format %s "$archive")
+echo "$archive: $size bytes"
 [ "$size" -le "$limit" ] || { echo "more than $limit bytes" >&2; exit 1; }

@@ -3,9 +3,9 @@
 # installed. It needs no network and no Rust toolchain: programs are built before, on any machine of the same kind with a
 # C library that is not newer, by
 #
-#   tests/gpu/pack.sh                     puts them into target/gpu-pack, less than 64 MiB
+#   tests/gpu/pack.sh                     puts them into target/gpu-pack and target/gpu-pack.tar.gz, less than 48 MiB
 #
-# Carry that folder (nothing tracked by git is in it) together with the repository, to the same places, and there run
+# Carry that archive (nothing tracked by git is in it) together with the repository, to the same places, and there run
 #
 #   tests/gpu/run.sh                      tests, checks and measurements; writes benches/gpu.json, and its table as
 #                                         benches/gpu.txt
@@ -17,7 +17,8 @@
 # Tests take at most RETAPE_GPU_LIMIT seconds in all (540 unless set), and no measurement begins after --budget seconds
 # (500), so each of these ends within ten minutes; what there was no time for is named in the figures, or fails as a test.
 # Where a machine is lent for ten minutes at a time, do it in parts. Each adds its figures to those that the file has of
-# the same device and commit, so bring the file along:
+# the same device and commit, so bring the file along. On an H100 the tests took 45 seconds when each had a process of its
+# own, eight at a time; a first torch.compile of a model can take more than a minute, so that it may be left out (--skip):
 #
 #   tests/gpu/run.sh tests
 #   tests/gpu/run.sh bench --only check,cold
@@ -47,6 +48,10 @@ fi
 what=${1:-all}
 [ $# -eq 0 ] || shift
 
+if [ ! -f "$pack/gpu_bench" ] && [ -f "$pack.tar.gz" ]; then
+  mkdir -p "$pack"
+  tar --extract --file "$pack.tar.gz" --directory "$pack"
+fi
 [ -f "$pack/gpu_bench" ] || { echo "$pack holds no programs; tests/gpu/pack.sh makes them" >&2; exit 2; }
 # Some ways to carry files lose it.
 chmod +x "$pack"/{runtime,kernels,retape,gpu_bench}
