@@ -9,7 +9,7 @@
 //!
 //! The idea: the caller publishes a job that lies on its own stack, and takes part in it. A worker joins by one
 //! compare-and-swap on a word that holds the job's number, the places left and the helpers at work. When the caller
-//! finds no more indices it closes the job and waits for the helpers only. Workers spin for some microseconds between
+//! finds no more indices it closes the job and waits for the helpers only. Workers spin for a while between
 //! jobs, since a fork-join right after another is the common case, and sleep when nothing comes. Where other programs
 //! want the processors, workers let them run between two jobs, when no caller waits for them (ADR 47).
 
@@ -26,8 +26,9 @@ use crate::lock::{into_inner, lock};
 /// More threads than any one machine; bounded by the bits of [`word`].
 const MAX_THREADS: usize = 4096;
 
-/// How long a worker looks out for the next job, and a caller for its last helper, before it sleeps.
-const SPIN: Duration = Duration::from_micros(40);
+/// How long a worker looks out for the next job, and a caller for its last helper, before it sleeps: longer than most
+/// programs take from one call of a network to the next (ADR 82).
+const SPIN: Duration = Duration::from_micros(200);
 
 /// How long a worker holds its processor before it offers it to other programs.
 ///

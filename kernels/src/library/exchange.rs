@@ -44,12 +44,28 @@ pub(crate) unsafe fn exchange_to<T: Plain>(
     to_pitch: usize,
 ) {
     assert!(reach([rows, cols], from_pitch).is_some_and(|len| len <= from.len()), "elements to exchange");
+    // SAFETY: the source has all of its elements, as was just checked, and the target, by the caller.
+    unsafe { exchange_between(from.as_ptr(), from_pitch, [rows, cols], to, to_pitch) };
+}
+
+/// [`exchange`] from and to memory of which each line is given.
+///
+/// # Safety
+///
+/// As [`exchange_to`], and `cols` elements at each of `rows` multiples of `from_pitch` after `from` can be read.
+pub(crate) unsafe fn exchange_between<T: Plain>(
+    from: *const T,
+    from_pitch: usize,
+    [rows, cols]: [usize; 2],
+    to: *mut T,
+    to_pitch: usize,
+) {
     #[cfg(target_arch = "x86_64")]
     if rows >= BLOCK && cols >= BLOCK && std::arch::is_x86_feature_detected!("avx2") {
-        let (from, to) = (from.as_ptr().cast(), to.cast());
+        let (from, to) = (from.cast(), to.cast());
         let pitches = [from_pitch, to_pitch].map(|pitch| pitch * size_of::<T>());
-        // SAFETY: the processor has AVX2; there is a block at least, and the source has all of its elements, as was just
-        // checked, and the target, by the caller. An element has the bytes that its function is named for.
+        // SAFETY: the processor has AVX2; there is a block at least, and source and target have all of its elements, by
+        // the caller. An element has the bytes that its function is named for.
         unsafe {
             match size_of::<T>() {
                 1 => x86::exchange::<1>(from, to, pitches, [rows, cols]),
@@ -62,8 +78,8 @@ pub(crate) unsafe fn exchange_to<T: Plain>(
     }
     for column in 0..cols {
         for row in 0..rows {
-            // SAFETY: an element of the target, by the caller.
-            unsafe { to.add(column * to_pitch + row).write(from[row * from_pitch + column]) };
+            // SAFETY: an element of the target, and one of the source, by the caller.
+            unsafe { to.add(column * to_pitch + row).write(*from.add(row * from_pitch + column)) };
         }
     }
 }

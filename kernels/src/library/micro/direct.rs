@@ -13,7 +13,7 @@ use super::pack::PanelSource;
 use super::pairs::{PhasePair, SharedPixel};
 use super::planes::{COLUMNS, Deinterleave, LINES};
 use super::tile::Lines;
-use super::{Kernels, Level, Real, Window, WindowAxis, block_depth, with_scratch};
+use super::{Kernels, LINE, Level, Real, Window, WindowAxis, block_depth, with_scratch};
 
 /// Elements of an image that a task holds at a time, unless a single line of windows needs more.
 const MAX_TILE: usize = 96 << 10;
@@ -271,13 +271,20 @@ impl<T> Shared<T> {
     }
 }
 
-/// A part with its packed filter and its offsets.
+/// A part with its offsets and its filter.
 struct Ready<'p, 'a, T> {
     part: &'p ConvPart<'a, T>,
     taps: Vec<isize>,
     start: usize,
-    /// Where its panels begin.
-    packed: usize,
+    /// Where its panels begin, or none if the filter is its own panel.
+    packed: Option<usize>,
+}
+
+/// The filter of a part and the distance of its steps, if it lies in memory as its only panel would: all columns that
+/// vectors read, and no others. No vector lies in two cache lines, which would be read once more for each tile.
+fn own_panel<T: Real>(kernels: &Kernels<T>, part: &ConvPart<'_, T>, n: usize) -> Option<(*const T, usize)> {
+    let is_whole = n <= kernels.width && kernels.reads_whole(n);
+    part.filter.direct().filter(|(filter, row)| is_whole && *row == n && filter.addr().is_multiple_of(LINE))
 }
 
 impl Engine {
@@ -303,24 +310,26 @@ impl Engine {
             }
         }
         let n_lines = x.parts.iter().map(|part| part.window.y.outputs).max().unwrap_or(0);
-        let total = x.parts.iter().map(depth).sum::<usize>() * panels * width;
+        let own = |part: &ConvPart<'_, T>| own_panel(&T::kernels(self.level), part, x.n).filter(|_| self.unpacked);
+        let len_of = |part: &ConvPart<'_, T>| if own(part).is_some() { 0 } else { depth(part) * panels * width };
+        let total = x.parts.iter().map(len_of).sum();
         with_scratch::<T, _>(total, |packed| {
             let mut rest = 0;
             let ready: Vec<Ready<'_, '_, T>> = x
                 .parts
                 .iter()
                 .map(|part| {
-                    let len = depth(part) * panels * width;
+                    let len = len_of(part);
                     if len > 0 {
                         let to = &mut packed[rest..rest + len];
                         self.pack_columns(part.filter, &(0..x.n), [depth(part), width], to);
                     }
                     let (taps, start) = match &tile {
-                        Some(tile) if len > 0 => (tile.taps(&part.window), tile.start(&part.window)),
+                        Some(tile) if depth(part) > 0 => (tile.taps(&part.window), tile.start(&part.window)),
                         _ => (Vec::new(), 0),
                     };
                     rest += len;
-                    Ready { part, taps, start, packed: rest - len }
+                    Ready { part, taps, start, packed: (len > 0).then_some(rest - len) }
                 })
                 .collect();
             let lines_per_tile = tile.map_or(n_lines, |tile| tile.lines_per_tile());
@@ -417,8 +426,13 @@ impl Engine {
             return;
         };
         let depth = block_depth(k);
+        let own = own_panel(&kernels, part, x.n).filter(|_| ready.packed.is_none());
         for (block, offsets) in ready.taps.chunks(depth).enumerate() {
-            let b = packed[ready.packed + block * depth * kernels.width..].as_ptr();
+            let of_block = |row: usize| block * depth * row;
+            let (b, b_row) = match own {
+                Some((filter, row)) => (filter.wrapping_add(of_block(row)), row),
+                None => (packed[ready.packed.unwrap_or(0) + of_block(kernels.width)..].as_ptr(), kernels.width),
+            };
             let block = Lines {
                 lines: n_lines,
                 rows: w.x.outputs,
@@ -429,7 +443,7 @@ impl Engine {
                 a_row: w.x.stride as usize * tile.steps()[0],
                 b,
                 b_panel: k * kernels.width,
-                b_row: kernels.width,
+                b_row,
                 c,
                 c_line: part.step[0],
                 c_row: part.step[1],
@@ -457,6 +471,7 @@ fn shared_pixels<T: Real>(kernels: &Kernels<T>, n: usize, pair: &[Ready<'_, '_, 
     let shared = |axis: WindowAxis| (axis.outputs, axis.stride, axis.dilation);
     let are_alike = axes(first).map(shared) == axes(second).map(shared);
     let is_whole = |ready: &Ready<'_, '_, T>| (1..=block_depth(ready.taps.len())).contains(&ready.taps.len());
+    let panels = [first, second].map(|ready| ready.packed);
     let [y, x] = axes(first);
     // Taps then follow each other along lines, and lines along the image, so that distances grow or fall.
     let is_ordered = y.dilation.signum() == x.dilation.signum() && [y.stride, x.stride] == [1, 1];
@@ -465,14 +480,15 @@ fn shared_pixels<T: Real>(kernels: &Kernels<T>, n: usize, pair: &[Ready<'_, '_, 
     }
     let channels = first.part.window.channels;
     let mut pixels: Vec<SharedPixel> = Vec::new();
-    for (phase, ready) in pair.iter().enumerate() {
+    for (phase, (ready, panel)) in pair.iter().zip(panels).enumerate() {
+        let panel = panel?;
         for (tap, offset) in ready.taps.iter().step_by(channels).enumerate() {
             let at = ready.start as isize + offset;
             let index = pixels.iter().position(|pixel| pixel.at == at).unwrap_or(pixels.len());
             if index == pixels.len() {
                 pixels.push(SharedPixel { at, filters: [None; 2] });
             }
-            pixels[index].filters[phase] = Some(ready.packed + tap * channels * kernels.width);
+            pixels[index].filters[phase] = Some(panel + tap * channels * kernels.width);
         }
     }
     pixels.sort_by_key(|pixel| pixel.at * y.dilation.signum());

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::{Layout, Real};
+use crate::library::exchange::{exchange, exchange_between};
 use crate::library::view::vectorized;
 
 /// Steps of k that a chunked panel keeps together for one row.
@@ -48,31 +49,6 @@ fn prefetch<T>(from: *const T, n: usize) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (from, n);
-}
-
-/// Rows and columns of what is transposed at once: the words of a vector that every x86-64 has.
-const SIDE: usize = 4;
-
-/// Writes the columns of a square as rows at the distance `width`.
-#[inline(always)]
-fn transpose_square<T: Real>(rows: [&[T]; SIDE], width: usize, to: &mut [T]) {
-    #[cfg(target_arch = "x86_64")]
-    if size_of::<T>() == size_of::<f32>() {
-        use std::arch::x86_64::{_MM_TRANSPOSE4_PS, _mm_loadu_ps, _mm_storeu_ps};
-        assert!(rows.iter().all(|row| row.len() == SIDE) && to.len() == (SIDE - 1) * width + SIDE);
-        // SAFETY: every processor of this kind has the instructions, and the lengths have just been looked at.
-        unsafe {
-            let [mut x, mut y, mut z, mut w] = rows.map(|row| _mm_loadu_ps(row.as_ptr().cast()));
-            _MM_TRANSPOSE4_PS(&mut x, &mut y, &mut z, &mut w);
-            for (s, column) in [x, y, z, w].into_iter().enumerate() {
-                _mm_storeu_ps(to.as_mut_ptr().add(s * width).cast(), column);
-            }
-        }
-        return;
-    }
-    for s in 0..SIDE {
-        to[s * width..][..SIDE].copy_from_slice(&rows.map(|row| row[s]));
-    }
 }
 
 /// Where step `k` of row `i` lies in a panel.
@@ -166,26 +142,13 @@ impl<T: Real> Strided<T> {
         unsafe { std::slice::from_raw_parts(self.data.offset(i as isize * self.outer).add(k), n) }
     }
 
-    /// Writes an interleaved panel whose steps are neighbours in memory: transposes, by squares where it can.
+    /// Writes an interleaved panel whose steps are neighbours in memory, and no row lies before the one above.
     fn transpose(&self, outer: Range<usize>, inner: Range<usize>, width: usize, panel: &mut [T]) {
-        let n_steps = inner.len();
-        for i in (0..outer.len()).step_by(SIDE) {
-            let n_rows = (outer.len() - i).min(SIDE);
-            let mut k = 0;
-            while n_rows == SIDE && k + SIDE <= n_steps {
-                // SAFETY: rows and steps inside the ranges.
-                let rows = [0, 1, 2, 3].map(|r| unsafe { self.row(outer.start + i + r, inner.start + k, SIDE) });
-                transpose_square(rows, width, &mut panel[k * width + i..][..(SIDE - 1) * width + SIDE]);
-                k += SIDE;
-            }
-            for r in i..i + n_rows {
-                // SAFETY: a row and steps inside the ranges.
-                let row = unsafe { self.row(outer.start + r, inner.start + k, n_steps - k) };
-                for (s, x) in row.iter().enumerate() {
-                    panel[(k + s) * width + r] = *x;
-                }
-            }
-        }
+        let [rows, steps] = [outer.len(), inner.len()];
+        assert!(rows <= width && steps * width <= panel.len(), "rows and steps of a panel");
+        let first = self.data.wrapping_offset(outer.start as isize * self.outer).wrapping_add(inner.start);
+        // SAFETY: these rows and steps are readable, as `new` asks, and the panel has room for them.
+        unsafe { exchange_between(first, self.outer.unsigned_abs(), [rows, steps], panel.as_mut_ptr(), width) };
     }
 
     /// Writes a chunked panel whose steps are neighbours in memory.
@@ -253,7 +216,7 @@ impl<T: Real> PanelSource<T> for Strided<T> {
                 #[inline(always)]
                 || self.interleave(outer, inner, width, panel),
             ),
-            (Layout::Interleaved, _, 1) => self.transpose(outer, inner, width, panel),
+            (Layout::Interleaved, 0.., 1) => self.transpose(outer, inner, width, panel),
             (Layout::Chunked | Layout::Interleaved, _, _) => self.gather(outer, inner, layout, width, panel),
         }
     }
@@ -305,15 +268,23 @@ impl<T: Real> PanelSource<T> for Taps<'_, T> {
 
     fn pack(&self, outer: Range<usize>, inner: Range<usize>, layout: Layout, width: usize, panel: &mut [T]) {
         clear_rows(outer.len(), inner.len(), layout, width, panel);
+        if outer.is_empty() {
+            return;
+        }
         let mut k = inner.start;
         while k < inner.end {
             let (tap, channel) = (k / self.channels, k % self.channels);
             let n = (self.channels - channel).min(inner.end - k);
             let at = tap / self.n_x * self.stride[0] + tap % self.n_x * self.stride[1] + channel;
-            for (r, i) in outer.clone().enumerate() {
-                let run = &self.filter[at + i * self.row..][..n];
-                for (s, x) in run.iter().enumerate() {
-                    panel[position(layout, width, r, k - inner.start + s)] = *x;
+            let (first, step) = (at + outer.start * self.row, k - inner.start);
+            match layout {
+                Layout::Interleaved => {
+                    exchange(&self.filter[first..], self.row, [outer.len(), n], &mut panel[step * width..], width);
+                }
+                Layout::Chunked => {
+                    for (r, run) in self.filter[first..].chunks(self.row).take(outer.len()).enumerate() {
+                        write_run(panel, width, r, step, &run[..n]);
+                    }
                 }
             }
             k += n;

@@ -2,8 +2,9 @@
 
 use retape_runtime::DType;
 
-use super::{Bytes, DTYPES, Random, check, check_on, run};
+use super::{Bytes, DTYPES, Random, check, check_on, engines, run};
 use crate::library::conv::depthwise::Depthwise;
+use crate::library::dense::DenseKernel;
 use crate::library::micro::{Engine, lines_of_chain};
 use crate::library::testing::on_one_and_two_threads;
 use crate::library::{Conv2d, ConvPass};
@@ -321,6 +322,50 @@ fn convolutions_that_read_a_pixel_once_agree_with_their_references() {
     }
     assert!(n_shaped.iter().all(|n| *n > 12), "{n_shaped:?} have the shapes for it");
     assert!(n_nan > 10, "{n_nan} results have NaN and numbers");
+}
+
+/// A filter that is read where it lies gives what a packed one does, and so does one whose steps begin inside a cache line.
+#[test]
+fn filters_are_read_in_place_or_packed() {
+    /// Words of a cache line.
+    const LINE: usize = 8;
+    let (mut random, mut n_whole) = (Random(0xf117_e25e), 0);
+    for round in 0..120 {
+        let out_channels = random.pick(&[1, 2, 4, 8, 8, 12, 16, 16, 24, 32, 32, 48, 64]);
+        let conv = Conv2d {
+            dtype: [DType::F32, DType::F32, DType::F64][round % 3],
+            batch: random.pick(&[1, 3]),
+            height: random.pick(&[3, 5, 14]),
+            width: random.pick(&[6, 7, 14, 15, 28, 33]),
+            in_channels: random.pick(&[1, 1, 3, 8, 33, 70]),
+            kernel_height: random.pick(&[1, 2, 3]),
+            kernel_width: random.pick(&[2, 3, 5]),
+            out_channels,
+            stride: [0; 2].map(|_| random.pick(&[1, 1, 2])),
+            padding: [0; 2].map(|_| [random.below(3), random.below(3)]),
+            dilation: [1, 1],
+            groups: 1,
+            pass: ConvPass::Forward,
+        };
+        n_whole += usize::from(conv.out_channels.is_power_of_two() && conv.out_channels >= 8);
+        let [image, filter] = [0, 1].map(|n| random.bytes_of(conv.dtype, conv.inputs()[n].1));
+        let packed = Engine { unpacked: false, ..Engine::best() };
+        let expected = run(&conv, &packed, &[image.clone(), filter.clone()]);
+        // Behind the filter, where nothing is read, there is NaN.
+        let mut placed = Bytes::filled(8 * (filter.0.len() + 3 * LINE), 0xff);
+        let aligned = placed.0.as_ptr().align_offset(8 * LINE);
+        for first in [aligned, aligned + 1, aligned + LINE / 2] {
+            placed.0[first..][..filter.0.len()].copy_from_slice(&filter.0);
+            let filter_bytes = &placed.get()[8 * first..][..filter.1];
+            for engine in engines() {
+                let mut out = Bytes::filled(expected.1, 0xff);
+                conv.run_on(&engine, &[image.get(), filter_bytes], &mut [out.get_mut()], &|_| {});
+                assert_eq!(out.get(), expected.get(), "{conv:?} on {engine:?}, from word {first}");
+            }
+            placed.0[first..][..filter.0.len()].fill(u64::MAX);
+        }
+    }
+    assert!(n_whole > 30, "{n_whole} filters are panels");
 }
 
 /// A random filter's gradient whose chains are long and whose channels are whole cache lines.
