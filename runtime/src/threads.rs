@@ -9,9 +9,9 @@
 //!
 //! The idea: the caller publishes a job that lies on its own stack, and takes part in it. A worker joins by one
 //! compare-and-swap on a word that holds the job's number, the places left and the helpers at work. When the caller
-//! finds no more indices it closes the job and waits for the helpers only. Workers spin for a while between
-//! jobs, since a fork-join right after another is the common case, and sleep when nothing comes. Where other programs
-//! want the processors, workers let them run between two jobs, when no caller waits for them (ADR 47).
+//! finds no more indices it closes the job and waits for the helpers only. Workers spin for a while between jobs, since a
+//! fork-join right after another is the common case, and sleep when nothing comes. Where other programs want the
+//! processors, workers let them run between two jobs, when no caller waits for them (ADR 47).
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -26,9 +26,13 @@ use crate::lock::{into_inner, lock};
 /// More threads than any one machine; bounded by the bits of [`word`].
 const MAX_THREADS: usize = 4096;
 
-/// How long a worker looks out for the next job, and a caller for its last helper, before it sleeps: longer than most
-/// programs take from one call of a network to the next (ADR 82).
-const SPIN: Duration = Duration::from_micros(200);
+/// How long a caller looks out for its last helper before it sleeps, and a worker for the next job if there are more
+/// threads than processors.
+const SPIN: Duration = Duration::from_micros(40);
+
+/// How long a worker with a processor of its own looks out for the next job: longer than the caller is busy between two
+/// calls of a network (ADR 82).
+const LOOK_OUT: Duration = Duration::from_micros(200);
 
 /// How long a worker holds its processor before it offers it to other programs.
 ///
@@ -248,7 +252,7 @@ impl Team {
     /// Waits until no helper is at work. The writes of helpers are visible afterwards.
     fn await_helpers(&self) {
         let is_alone = |word: u64| word & word::HELPERS == 0;
-        if spin_until(|| is_alone(self.word.load(Acquire))) {
+        if spin_until(SPIN, || is_alone(self.word.load(Acquire))) {
             return;
         }
         let mut guard = lock(&self.sleep);
@@ -265,6 +269,7 @@ impl Team {
     fn worker(&self, number: usize) {
         let mut last = 0;
         let mut turn = Instant::now();
+        let n_processors = thread::available_parallelism().map_or(1, usize::from);
         loop {
             // At this point the worker is in no job.
             if turn.elapsed() > TURN {
@@ -273,7 +278,8 @@ impl Team {
             }
             // A worker joins a job once: a job that it leaves has no indices left.
             let has_work = |word: u64| word & word::PLACES != 0 && word >> word::NUMBER_SHIFT != last;
-            if !spin_until(|| has_work(self.word.load(Relaxed))) {
+            let limit = if n_threads() <= n_processors { LOOK_OUT } else { SPIN };
+            if !spin_until(limit, || has_work(self.word.load(Relaxed))) {
                 self.sleep_until_work(&has_work);
                 turn = Instant::now();
             }
@@ -319,8 +325,8 @@ impl Team {
     }
 }
 
-/// Spins until `done`, for at most [`SPIN`]; returns whether it is done.
-fn spin_until(done: impl Fn() -> bool) -> bool {
+/// Spins until `done`, for at most `limit`; returns whether it is done.
+fn spin_until(limit: Duration, done: impl Fn() -> bool) -> bool {
     // The clock costs as much as a few looks, and is read once per round.
     const ROUND: usize = 64;
     let mut start = None;
@@ -331,7 +337,7 @@ fn spin_until(done: impl Fn() -> bool) -> bool {
             }
             hint::spin_loop();
         }
-        if start.get_or_insert_with(Instant::now).elapsed() > SPIN {
+        if start.get_or_insert_with(Instant::now).elapsed() > limit {
             return false;
         }
     }
@@ -411,7 +417,7 @@ mod tests {
                 assert!(runs.iter().all(|run| run.load(Relaxed) == 1), "job {job}");
                 if job % 100 == 0 {
                     // Long enough for the workers to fall asleep.
-                    thread::sleep(2 * SPIN);
+                    thread::sleep(2 * LOOK_OUT);
                 }
             }
         });

@@ -11,6 +11,7 @@ cd "$(dirname "$0")/../.."
 
 target=${CARGO_TARGET_DIR:-target}
 folder=${1:-$target/gpu-pack}
+folder=${folder%/}
 options=(--release)
 profile=release
 if [ -n "${RETAPE_PACK_DEBUG:-}" ]; then

@@ -3,7 +3,7 @@
 # installed. It needs no network and no Rust toolchain: programs are built before, on any machine of the same kind with a
 # C library that is not newer, by
 #
-#   tests/gpu/pack.sh                     puts them into target/gpu-pack and target/gpu-pack.tar.gz, less than 48 MiB
+#   tests/gpu/pack.sh                     puts them into target/gpu-pack, and into target/gpu-pack.tar.gz, less than 48 MiB
 #
 # Carry that archive (nothing tracked by git is in it) together with the repository, to the same places, and there run
 #
@@ -43,14 +43,16 @@ if [ "${1:-}" = --quick ]; then
   shift
   quick=(--quick --cpu-peers)
   out=${RETAPE_GPU_OUT:-$target/gpu-quick.json}
+  [ -d "$pack/stand-in" ] || { echo "$pack has no stand-in driver; tests/gpu/pack.sh makes it" >&2; exit 2; }
   export LD_LIBRARY_PATH=$pack/stand-in
 fi
 what=${1:-all}
 [ $# -eq 0 ] || shift
 
-if [ ! -f "$pack/gpu_bench" ] && [ -f "$pack.tar.gz" ]; then
+# The archive may have come later than the folder.
+if [ -f "$pack.tar.gz" ] && [ ! "$pack/gpu_bench" -nt "$pack.tar.gz" ]; then
   mkdir -p "$pack"
-  tar --extract --file "$pack.tar.gz" --directory "$pack"
+  tar --extract --touch --file "$pack.tar.gz" --directory "$pack"
 fi
 [ -f "$pack/gpu_bench" ] || { echo "$pack holds no programs; tests/gpu/pack.sh makes them" >&2; exit 2; }
 # Some ways to carry files lose it.
@@ -67,7 +69,7 @@ run_tests() {
     local part=()
     [ "$name" = "${name%%:*}" ] || part=("${name#*:}")
     echo "== tests of $name"
-    # What is real here is that the system's driver is used.
+    # The system's driver is used, and not the stand-in.
     RETAPE_TEST_GPU=real timeout $((end > SECONDS ? end - SECONDS : 1)) "$pack/${name%%:*}" "${part[@]}" > "$log" 2>&1
     local code=$?
     grep -E '^test result:|^    [a-z_:0-9]+$' "$log" | sort -u

@@ -280,11 +280,12 @@ struct Ready<'p, 'a, T> {
     packed: Option<usize>,
 }
 
-/// The filter of a part and the distance of its steps, if it lies in memory as its only panel would: all columns that
-/// vectors read, and no others. No vector lies in two cache lines, which would be read once more for each tile.
-fn own_panel<T: Real>(kernels: &Kernels<T>, part: &ConvPart<'_, T>, n: usize) -> Option<(*const T, usize)> {
+/// A filter of `n` columns and the distance of its steps, if it lies in memory as its only panel would: all columns that
+/// vectors read, and no others. No vector lies in two cache lines, both of which each tile would read.
+fn own_panel<T: Real>(kernels: &Kernels<T>, filter: &dyn PanelSource<T>, n: usize) -> Option<(*const T, usize)> {
     let is_whole = n <= kernels.width && kernels.reads_whole(n);
-    part.filter.direct().filter(|(filter, row)| is_whole && *row == n && filter.addr().is_multiple_of(LINE))
+    let is_aligned = |at: *const T| at.addr().is_multiple_of(LINE.min(n * size_of::<T>()));
+    filter.direct().filter(|(at, row)| is_whole && *row == n && is_aligned(*at))
 }
 
 impl Engine {
@@ -310,7 +311,8 @@ impl Engine {
             }
         }
         let n_lines = x.parts.iter().map(|part| part.window.y.outputs).max().unwrap_or(0);
-        let own = |part: &ConvPart<'_, T>| own_panel(&T::kernels(self.level), part, x.n).filter(|_| self.unpacked);
+        let own =
+            |part: &ConvPart<'_, T>| own_panel(&T::kernels(self.level), part.filter, x.n).filter(|_| self.unpacked);
         let len_of = |part: &ConvPart<'_, T>| if own(part).is_some() { 0 } else { depth(part) * panels * width };
         let total = x.parts.iter().map(len_of).sum();
         with_scratch::<T, _>(total, |packed| {
@@ -325,7 +327,7 @@ impl Engine {
                         self.pack_columns(part.filter, &(0..x.n), [depth(part), width], to);
                     }
                     let (taps, start) = match &tile {
-                        Some(tile) if depth(part) > 0 => (tile.taps(&part.window), tile.start(&part.window)),
+                        Some(tile) if depth(part) > 0 && x.n > 0 => (tile.taps(&part.window), tile.start(&part.window)),
                         _ => (Vec::new(), 0),
                     };
                     rest += len;
@@ -426,13 +428,12 @@ impl Engine {
             return;
         };
         let depth = block_depth(k);
-        let own = own_panel(&kernels, part, x.n).filter(|_| ready.packed.is_none());
+        let (filter, b_row) = match ready.packed {
+            Some(at) => (packed[at..].as_ptr(), kernels.width),
+            None => own_panel(&kernels, part.filter, x.n).expect("a filter that is not packed is its own panel"),
+        };
         for (block, offsets) in ready.taps.chunks(depth).enumerate() {
-            let of_block = |row: usize| block * depth * row;
-            let (b, b_row) = match own {
-                Some((filter, row)) => (filter.wrapping_add(of_block(row)), row),
-                None => (packed[ready.packed.unwrap_or(0) + of_block(kernels.width)..].as_ptr(), kernels.width),
-            };
+            let b = filter.wrapping_add(block * depth * b_row);
             let block = Lines {
                 lines: n_lines,
                 rows: w.x.outputs,
@@ -508,5 +509,32 @@ fn clear_pixel<T: Real>(pixel: &mut [T]) {
         ([line], []) => *line = [T::ZERO; 16],
         ([first, second], []) => (*first, *second) = ([T::ZERO; 16], [T::ZERO; 16]),
         _ => pixel.fill(T::ZERO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pack::Strided;
+    use super::*;
+
+    #[test]
+    fn filters_are_their_own_panels_where_vectors_read_nothing_else() {
+        let words = vec![0.0_f32; 1024];
+        let first = words.as_ptr().align_offset(LINE);
+        for level in Level::available() {
+            let kernels = <f32 as Real>::kernels(level);
+            let is_own = |first: usize, n: usize, row: usize| {
+                // SAFETY: nothing is read.
+                let filter = unsafe { Strided::new(words[first..].as_ptr(), 1, row as isize) };
+                own_panel(&kernels, &filter, n).is_some()
+            };
+            for n in [kernels.width, kernels.lanes, kernels.least_lanes] {
+                assert!(is_own(first, n, n), "{level:?} {n}");
+                assert!(!is_own(first, n, n + 1) && !is_own(first + 1, n, n), "{level:?} {n}");
+            }
+            for n in [1, kernels.least_lanes - 1, kernels.lanes + 1, 2 * kernels.width] {
+                assert!(n == 1 && kernels.least_lanes == 1 || !is_own(first, n, n), "{level:?} {n}");
+            }
+        }
     }
 }

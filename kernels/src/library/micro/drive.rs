@@ -34,8 +34,8 @@ pub(crate) struct Engine {
     pub(crate) parallel_for: ParallelFor,
     /// Whether tasks run side by side, so that a product is worth dividing; no result depends on it.
     pub(crate) divides: bool,
-    /// Whether small products and those with a vector may skip packing, and others read their right operand in place; no
-    /// result depends on it.
+    /// Whether small products and those with a vector may skip packing, and others read their right operand in place, as
+    /// convolutions do their filter; no result depends on it.
     pub(crate) unpacked: bool,
     /// Whether convolutions may choose what is a lane, how chains are grouped, and which images need no copy; no result
     /// depends on it.
@@ -372,7 +372,7 @@ impl Engine {
         let blocks = k.div_ceil(depth);
         let n_steps = if b.layout() == Layout::Interleaved { STEPS } else { turned_steps::<T>(width) };
         let out = Output { data: packed.as_mut_ptr(), stride: width * k, rows: None };
-        let pack = |task: usize| {
+        (self.parallel_for)(panels.div_ceil(batch) * blocks, &|task| {
             let (first, block) = (task / blocks * batch, task % blocks * depth);
             let end = (block + depth).min(k);
             for start in (block..end).step_by(n_steps) {
@@ -386,14 +386,7 @@ impl Engine {
                     b.pack(outer..(outer + width).min(cols.end), steps.clone(), Layout::Interleaved, width, to);
                 }
             }
-        };
-        let n_tasks = panels.div_ceil(batch) * blocks;
-        if packed.len() <= PACK_TASK {
-            // Done before another thread has begun.
-            (0..n_tasks).for_each(pack);
-        } else {
-            (self.parallel_for)(n_tasks, &pack);
-        }
+        });
     }
 
     /// Computes the tiles of one strip of columns.

@@ -329,7 +329,7 @@ fn convolutions_that_read_a_pixel_once_agree_with_their_references() {
 fn filters_are_read_in_place_or_packed() {
     /// Words of a cache line.
     const LINE: usize = 8;
-    let (mut random, mut n_whole) = (Random(0xf117_e25e), 0);
+    let mut random = Random(0xf117_e25e);
     for round in 0..120 {
         let out_channels = random.pick(&[1, 2, 4, 8, 8, 12, 16, 16, 24, 32, 32, 48, 64]);
         let conv = Conv2d {
@@ -347,11 +347,10 @@ fn filters_are_read_in_place_or_packed() {
             groups: 1,
             pass: ConvPass::Forward,
         };
-        n_whole += usize::from(conv.out_channels.is_power_of_two() && conv.out_channels >= 8);
         let [image, filter] = [0, 1].map(|n| random.bytes_of(conv.dtype, conv.inputs()[n].1));
         let packed = Engine { unpacked: false, ..Engine::best() };
         let expected = run(&conv, &packed, &[image.clone(), filter.clone()]);
-        // Behind the filter, where nothing is read, there is NaN.
+        // Behind the filter there is NaN, which a further step would meet.
         let mut placed = Bytes::filled(8 * (filter.0.len() + 3 * LINE), 0xff);
         let aligned = placed.0.as_ptr().align_offset(8 * LINE);
         for first in [aligned, aligned + 1, aligned + LINE / 2] {
@@ -365,7 +364,6 @@ fn filters_are_read_in_place_or_packed() {
             placed.0[first..][..filter.0.len()].fill(u64::MAX);
         }
     }
-    assert!(n_whole > 30, "{n_whole} filters are panels");
 }
 
 /// A random filter's gradient whose chains are long and whose channels are whole cache lines.
