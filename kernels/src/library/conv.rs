@@ -16,6 +16,7 @@ use retape_runtime::DType;
 
 use self::depthwise::Depthwise;
 use super::dense::{DenseKernel, Tile, TileCallback, TileShape, check_arity, check_dtype, view, view_mut};
+use super::exchange::exchange_to;
 use super::extents::{Checked, count, countable, near};
 use super::micro::{
     ConvPart, DirectConv, Engine, FilterGradient, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window,
@@ -68,6 +69,9 @@ descriptor! {
         pass: ConvPass,
     }
 }
+
+/// Rows of a filter's gradient that a task makes of a transposed one: some cache lines of each of its rows.
+const TAPS: usize = 64;
 
 /// Elements that a task holds of an image at most, padding included; images that would need more are packed.
 const MOST_HELD: usize = 1 << 24;
@@ -690,12 +694,13 @@ impl<T: Real> ConvCall<'_, T> {
             let product = Product { m: n_out, n: n_taps, k, a: channels, b: &windows, out };
             // SAFETY: the output is scratch of that size.
             unsafe { self.engine.multiply(&product, &|_, _| {}) };
-            for (channel, row) in transposed.chunks_exact(n_taps).enumerate() {
-                for (tap, x) in row.iter().enumerate() {
-                    // SAFETY: one element of this group's columns of the result.
-                    unsafe { *self.out.add(tap * op.out_channels + first + channel) = *x };
-                }
-            }
+            let out = self.output(first, op.out_channels, None);
+            self.engine.for_each_in_runs(n_taps.div_ceil(TAPS), &|task| {
+                let taps = task * TAPS..n_taps.min((task + 1) * TAPS);
+                let from = &transposed[taps.start..];
+                // SAFETY: this group's columns of some rows of the result.
+                unsafe { exchange_to(from, n_taps, [n_out, taps.len()], out.row(taps.start), op.out_channels) };
+            });
         });
     }
 

@@ -440,7 +440,7 @@ impl Engine {
 
 impl<T> Output<'_, T> {
     /// The first element of row `i`.
-    pub(super) fn row(&self, i: usize) -> *mut T {
+    pub(crate) fn row(&self, i: usize) -> *mut T {
         let at = self.rows.map_or(i * self.stride, |place| place(i));
         // SAFETY: the contract of `multiply` covers all rows.
         unsafe { self.data.add(at) }
