@@ -48,7 +48,7 @@ const RULES: &[(&str, Rule)] = &[
 const OF_QUOTIENTS: &[(&str, Rule)] = &[("div_bounded", div_bounded), ("rem_bounded", rem_bounded)];
 
 /// Rules for arithmetic on coordinates. The order in which a sum is added follows from the instructions beside it, so
-/// kernels with sums keep theirs.
+/// kernels with sums keep theirs until they are scheduled.
 const OF_COORDINATES: &[(&str, Rule)] = &[
     ("divided_affine", divided_affine),
     ("divided_whole", divided_whole),
@@ -70,6 +70,15 @@ pub fn simplify(kernel: &Kernel) -> Kernel {
     if kernel.axes.iter().any(|axis| axis.reduced) {
         return until_none_applies(kernel, &[RULES, OF_QUOTIENTS].concat());
     }
+    simplify_coordinates(kernel)
+}
+
+/// The same for a kernel whose schedule is settled, so that arithmetic on coordinates beside sums is simplified as well.
+pub(crate) fn simplify_settled(kernel: &Kernel) -> Kernel {
+    if kernel.axes.iter().any(|axis| axis.reduced) { simplify_coordinates(kernel) } else { kernel.clone() }
+}
+
+fn simplify_coordinates(kernel: &Kernel) -> Kernel {
     let rules = [RULES, OF_COORDINATES, OF_QUOTIENTS, OF_NARROW_COORDINATES];
     until_none_applies(&simplify_around_coordinates(kernel), &rules.concat())
 }

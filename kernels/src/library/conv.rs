@@ -20,7 +20,7 @@ use super::exchange::exchange_to;
 use super::extents::{Checked, count, countable, near};
 use super::micro::{
     ConvPart, DirectConv, Engine, FilterGradient, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window,
-    WindowAxis, is_one_task, is_split, lines_of_chain, with_scratch,
+    WindowAxis, is_one_task, is_split, lines_of_chain, split_depth, with_scratch,
 };
 use super::text::{alternatives, descriptor};
 use crate::ensure::ensure;
@@ -69,6 +69,9 @@ descriptor! {
         pass: ConvPass,
     }
 }
+
+/// Elements of a filter that a second-level cache holds, beside some of an image.
+const MOST_NEAR: usize = 1 << 19;
 
 /// Rows of a filter's gradient that a task makes of a transposed one: some cache lines of each of its rows.
 const TAPS: usize = 64;
@@ -219,7 +222,7 @@ impl Conv2d {
         };
         let is_depthwise = self.groups > 1 && Depthwise::<f32>::new(self, &[]).is_some();
         let has_tiles = is_block && (self.groups == 1 || is_depthwise) && self.dtype.is_float();
-        let has_whole_rows = is_depthwise || self.is_direct(lines);
+        let has_whole_rows = is_depthwise || self.is_direct(lines) && !self.is_far();
         has_tiles.then(|| TileShape { width: self.result_channels(), has_whole_rows, is_one: false })
     }
 
@@ -393,15 +396,22 @@ impl DenseKernel for Conv2d {
 impl Conv2d {
     /// Whether a pass whose lines of outputs have `width` pixels reads its images in place: lines must fill tiles, and
     /// a kernel of one tap is a plain product unless steps leave rows out, or an input gradient spreads them. (Packed
-    /// rows are read once, images once for each panel of the filter, so a heavy filter has its rows packed; a small
-    /// product is one task.)
-    fn is_direct(&self, width: usize) -> bool {
+    /// rows are read once, images once for each panel of the filter, so a heavy filter has its rows packed where lines are
+    /// short; a small product is one task.)
+    pub(super) fn is_direct(&self, width: usize) -> bool {
         let is_light = self.is_light();
         let [m, n, k] = self.product();
         let leaves_out = self.pass == ConvPass::Forward && is_light && !is_one_task(m, n, k);
         let is_gapped = self.stride != [1, 1] && (self.pass == ConvPass::InputGradient || leaves_out);
         let fills = width >= 6 || width >= 4 && is_light;
         fills && (self.kernel_height * self.kernel_width > 1 || is_gapped) && self.holds(1)
+    }
+
+    /// Whether the filter is so large that each image in place would read all of it from memory that cores share. A product
+    /// then takes the place of a direct pass, with chains that are as long.
+    pub(super) fn is_far(&self) -> bool {
+        let [_, n, k] = self.product();
+        count(&[n, k]) > MOST_NEAR
     }
 
     /// Rows, columns and depth of the product that would take the place of this pass.
@@ -567,7 +577,8 @@ impl<T: Real> ConvCall<'_, T> {
         // SAFETY: the filter's columns of this group; `filter` outlives the product.
         let b = unsafe { Strided::new(filter.as_ptr().wrapping_add(first), 1, op.out_channels as isize) };
         let window = op.window(group, image);
-        if op.is_direct(out_width) {
+        let is_direct = op.is_direct(out_width);
+        if is_direct && !self.takes_product() {
             let step = [out_width * op.out_channels, op.out_channels];
             let parts = vec![ConvPart { window, filter: &b, first, step }];
             self.direct(true, parts, n_out, first, [out_height, out_width], op.out_channels);
@@ -576,8 +587,9 @@ impl<T: Real> ConvCall<'_, T> {
         let (m, n, k) = (op.batch * out_height * out_width, n_out, op.n_taps());
         let out = self.output(first, op.out_channels, None);
         let done = |rows, cols| self.finish(rows, cols, first, op.out_channels);
+        let product = Product { m, n, k, a: &PixelRows(window), b: &b, out };
         // SAFETY: the output is this group's columns of the result.
-        unsafe { self.engine.multiply(&Product { m, n, k, a: &PixelRows(window), b: &b, out }, &done) };
+        unsafe { self.engine.multiply_in_parts(&product, if is_direct { k } else { split_depth(m, n, k) }, &done) };
     }
 
     /// Cotangent windows times transposed filter, phase by phase of the stride.
@@ -588,7 +600,8 @@ impl<T: Real> ConvCall<'_, T> {
         let dense = op.stride == [1, 1];
         let phases = GradientPhase::pairs(op);
         let taps: Vec<Taps<'_, T>> = phases.iter().map(|phase| op.phase_taps(phase, group, filter)).collect();
-        if op.is_direct(op.width / op.stride[1]) {
+        let is_direct = op.is_direct(op.width / op.stride[1]);
+        if is_direct && !self.takes_product() {
             let parts = phases.iter().zip(&taps).map(|(phase, taps)| ConvPart {
                 window: op.phase_window(phase, group, ct),
                 filter: taps,
@@ -599,7 +612,7 @@ impl<T: Real> ConvCall<'_, T> {
             self.direct(dense, parts.collect(), n_in, first, [op.height, op.width], op.in_channels);
         } else {
             for (phase, taps) in phases.iter().zip(&taps) {
-                self.multiply_phase(phase, PixelRows(op.phase_window(phase, group, ct)), taps, group);
+                self.multiply_phase(phase, PixelRows(op.phase_window(phase, group, ct)), taps, group, is_direct);
             }
         }
         if !dense {
@@ -607,8 +620,20 @@ impl<T: Real> ConvCall<'_, T> {
         }
     }
 
-    /// One phase of the input gradient as a product.
-    fn multiply_phase(&self, [y, x]: &[GradientPhase; 2], windows: PixelRows<'_, T>, taps: &Taps<'_, T>, group: usize) {
+    /// Whether a product takes the place of a pass that could read its images in place.
+    fn takes_product(&self) -> bool {
+        self.engine.narrow && self.op.is_far()
+    }
+
+    /// One phase of the input gradient as a product, with `whole` chains or those of a product.
+    fn multiply_phase(
+        &self,
+        [y, x]: &[GradientPhase; 2],
+        windows: PixelRows<'_, T>,
+        taps: &Taps<'_, T>,
+        group: usize,
+        whole: bool,
+    ) {
         let op = self.op;
         let [n_in, n_out] = op.channels();
         let first = group * n_in;
@@ -620,15 +645,15 @@ impl<T: Real> ConvCall<'_, T> {
             ((image * op.height + at_y) * op.width + at_x) * op.in_channels
         };
         let out = self.output(first, op.in_channels, (!dense).then_some(&place));
-        let m = op.batch * y.axis.outputs * x.axis.outputs;
-        let product = Product { m, n: n_in, k: y.axis.taps * x.axis.taps * n_out, a: &windows, b: taps, out };
+        let (m, k) = (op.batch * y.axis.outputs * x.axis.outputs, y.axis.taps * x.axis.taps * n_out);
+        let product = Product { m, n: n_in, k, a: &windows, b: taps, out };
         let done = |rows, cols| {
             if dense {
                 self.finish(rows, cols, first, op.in_channels);
             }
         };
         // SAFETY: the output is this phase's pixels and this group's channels of the result.
-        unsafe { self.engine.multiply(&product, &done) };
+        unsafe { self.engine.multiply_in_parts(&product, if whole { k } else { split_depth(m, n_in, k) }, &done) };
     }
 
     /// Computes the parts of one group from images in place. The result has `lines` of `width` pixels for each image.

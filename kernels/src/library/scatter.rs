@@ -1,16 +1,16 @@
 //! Scatter-add along an axis: the transpose of `take` and of `take_along_axis`.
 //!
 //! Updates of one destination are added one after another in the order of their indices, so that the bits are fixed;
-//! tiles divide the positions before and after the axis, never the indices.
+//! tiles divide the positions before, on and after the axis, never the indices.
 
 use std::ops::Range;
 
-use retape_runtime::DType;
+use retape_runtime::{DType, n_threads};
 
 use super::extents::{Checked, count, countable};
 use super::number::{Number, is_number, with_number};
 use super::text::descriptor;
-use super::view::{Plain, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
+use super::view::{Plain, TileView, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
 use crate::ensure::ensure;
 
 descriptor! {
@@ -136,32 +136,62 @@ impl ScatterAdd {
         out: &mut [T],
     ) {
         let extents = [self.outer, self.len, self.inner];
-        let block = [self.len, tile_columns(self.outer, self.inner)];
-        for_each_tile(out, extents, block, self.n_base() + self.n_updates(), &|mut tile| {
+        for_each_tile(out, extents, self.tile(), self.n_base() + self.n_updates(), &|mut tile| {
             let (o, columns) = (tile.outer, tile.columns.clone());
-            for row in tile.rows.clone() {
-                tile.row(row).copy_from_slice(line(base, o * self.len + row, self.inner, &columns));
+            let rows = o * self.len + tile.rows.start..o * self.len + tile.rows.end;
+            if let Some(tile) = tile.contiguous() {
+                tile.copy_from_slice(&base[rows.start * self.inner..rows.end * self.inner]);
+            } else {
+                for (row, base_row) in tile.rows.clone().zip(rows) {
+                    tile.row(row).copy_from_slice(line(base, base_row, self.inner, &columns));
+                }
             }
             vectorized(
                 #[inline(always)]
-                || {
-                    for k in 0..self.n_indices {
-                        let updates = line(updates, o * self.n_indices + k, self.inner, &columns);
-                        if self.along {
-                            let indices = line(indices, o * self.n_indices + k, self.inner, &columns);
-                            for (column, (index, update)) in indices.iter().zip(updates).enumerate() {
-                                if let Some(row) = self.destination(*index) {
-                                    let out = &mut tile.row(row)[column];
-                                    *out = out.plus(*update);
-                                }
-                            }
-                        } else if let Some(row) = self.destination(indices[k]) {
-                            tile.row(row).iter_mut().zip(updates).for_each(|(out, update)| *out = out.plus(*update));
-                        }
-                    }
-                },
+                || self.add(&mut tile, indices, updates),
             );
         });
+    }
+
+    /// Rows and columns of a tile. Tiles divide what follows the axis where that is long, and read each update once. Where
+    /// it is not, tiles divide the axis, and each looks at all indices.
+    fn tile(&self) -> [usize; 2] {
+        /// Tiles at least.
+        const TILES: usize = 8;
+        /// Columns of a tile at least, where there are others.
+        const COLUMNS: usize = 256;
+        let columns = tile_columns(self.outer, self.inner).max(1);
+        let n_tiles = count(&[self.outer, self.inner.div_ceil(columns)]);
+        if columns >= COLUMNS || n_tiles >= TILES && self.inner <= columns {
+            return [self.len, columns];
+        }
+        let columns = self.inner.clamp(1, 2 * COLUMNS);
+        let n_tiles = count(&[self.outer, self.inner.div_ceil(columns)]).max(1);
+        // An index is looked at in a few cycles, in which a short row of updates could be added.
+        let down = TILES.div_ceil(n_tiles).min(if self.inner < 16 { n_threads() } else { TILES });
+        [self.len.div_ceil(down), columns]
+    }
+
+    /// Adds the updates of a tile's rows and columns.
+    #[inline(always)]
+    fn add<T: Number, I: Into<i64> + Copy>(&self, tile: &mut TileView<'_, T>, indices: &[I], updates: &[T]) {
+        let (o, columns) = (tile.outer, tile.columns.clone());
+        let rows = tile.rows.clone();
+        let destination = |index| self.destination(index).filter(|row| rows.contains(row));
+        for k in 0..self.n_indices {
+            let updates = line(updates, o * self.n_indices + k, self.inner, &columns);
+            if self.along {
+                let indices = line(indices, o * self.n_indices + k, self.inner, &columns);
+                for (column, (index, update)) in indices.iter().zip(updates).enumerate() {
+                    if let Some(row) = destination(*index) {
+                        let out = &mut tile.row(row)[column];
+                        *out = out.plus(*update);
+                    }
+                }
+            } else if let Some(row) = destination(indices[k]) {
+                tile.row(row).iter_mut().zip(updates).for_each(|(out, update)| *out = out.plus(*update));
+            }
+        }
     }
 
     fn gather<T: Number, I: Into<i64> + Copy>(&self, base: &[T], indices: &[I], updates: &[T], out: &mut [T]) {

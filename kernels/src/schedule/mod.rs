@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use crate::expand::expand;
 use crate::ir::{Inst, Kernel, Stage};
-use crate::simplify::simplify;
+use crate::simplify::{simplify, simplify_settled};
 
 pub(crate) use canonical::canonical;
 pub(crate) use form::{FormLoop, FormPointer, LoopForm, ReducedValue};
@@ -184,6 +184,8 @@ fn nest(kernel: Kernel, sources: &[Source]) -> Nest {
     // Whole cache lines of every dtype, so that no two tasks write to one.
     let task = if traversal == Traversal::Flat { task.next_multiple_of(64) } else { task };
     let sources = sources.iter().copied().collect();
+    // The order of additions is settled.
+    let kernel = simplify_settled(&kernel);
     Nest { kernel, traversal, unroll, sources, items, task, work, is_read_at_once: false }
 }
 

@@ -1,7 +1,7 @@
 //! Branches around cold parts, and the few steps that take general registers.
 
 use super::code::{Branch, Cell, Code, ElementAddress, MoveWidth, RegClass, Scattered, Virtual};
-use super::encode::{Alu, Condition, JumpTarget, Len, Memory, RAX, RCX, RDI, RSP, Rm};
+use super::encode::{Alu, Condition, Encoded, JumpTarget, Len, Memory, RAX, RCX, RDI, RSP, Rm};
 use super::ops;
 use super::regs::{Cold, Registers};
 
@@ -118,6 +118,29 @@ impl Registers {
                 self.repeat_general(to, false);
             }
             Code::Collect { to, part, wide, from, count } => self.collect([to, part], wide, from, count),
+            Code::LoadFrom { to, op, base, far, from, mask } => {
+                let mask = mask.map(|mask| (self.class(mask), self.register(mask)));
+                self.lowest_lane(base, far);
+                if from.shift.is_some() {
+                    self.asm.alu(Alu::Add, RAX, Rm::Register(RCX));
+                }
+                let pointer = match from.pointer {
+                    Cell::Register(r) => r,
+                    Cell::Frame(at) => {
+                        self.asm.load(RDI, Memory::at(RSP, at));
+                        RDI
+                    }
+                };
+                let index = Some((RAX, if op.wide { 3 } else { 2 }));
+                let rm = Rm::Memory(Memory { base: pointer, index, displacement: from.displacement });
+                let (v, mask) = match mask {
+                    Some((RegClass::Vector, r)) => (r, (0, false)),
+                    Some((RegClass::Mask, r)) => (0, (r, true)),
+                    None => (0, (0, false)),
+                };
+                let reg = self.give(to);
+                self.asm.vector(&Encoded { op, len: self.full(), reg, v, rm, imm: None, mask });
+            }
             Code::StoreUnit { value, unit, to } => {
                 let value_in = self.register(value);
                 match self.class(value) {

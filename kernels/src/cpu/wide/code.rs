@@ -184,6 +184,16 @@ pub(super) enum Code {
         from: Scattered,
         count: usize,
     },
+    /// Elements from the position on that the lowest lane of `base` says, of 64 bits if it is `far`, plus the position on
+    /// the vector axis where the address moves with it.
+    LoadFrom {
+        to: Virtual,
+        op: Op,
+        base: Virtual,
+        far: bool,
+        from: ElementAddress,
+        mask: Option<Virtual>,
+    },
     /// The lowest bits of a vector or a mask to memory.
     StoreUnit {
         value: Virtual,
@@ -211,6 +221,7 @@ impl Code {
             | Code::Branch(_)
             | Code::Count { .. }
             | Code::RepeatUnit { .. }
+            | Code::LoadFrom { .. }
             | Code::Collect { .. } => false,
         }
     }
@@ -242,6 +253,7 @@ impl Code {
                 branch.results.iter().for_each(|(_, other)| f(*other));
             }
             Code::Collect { from: Scattered::At { index, .. }, .. } => f(*index),
+            Code::LoadFrom { base, mask, .. } => [Some(base), mask.as_ref()].into_iter().flatten().for_each(|v| f(*v)),
             Code::StoreUnit { value, .. } => f(*value),
             Code::Count { .. } | Code::RepeatUnit { .. } | Code::CopyLeft { .. } | Code::Collect { .. } => {}
         }

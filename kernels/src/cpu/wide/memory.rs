@@ -117,6 +117,38 @@ impl WideEmitter {
         Some(WideVal::new(dtype, if is_in_halves { smallvec![self.joined(parts[0], parts[1])] } else { parts }))
     }
 
+    /// Neighbouring elements from a position on, of 64 bits or of 32, that is the same in all lanes; all of them are within
+    /// the parameter.
+    pub(super) fn load_from(
+        &mut self,
+        dtype: DType,
+        from: ElementAddress,
+        base: &WideVal,
+        tail: Option<Tail>,
+    ) -> Option<WideVal> {
+        unit(dtype).is_none().then_some(())?;
+        let (wide, far, base) = (is_wide(dtype), is_wide(base.dtype), base.regs[0]);
+        let masks = tail.map(|tail| self.masks(tail.mask, dtype));
+        let part = |n: usize| {
+            let (to, mask) = (self.vector(), masks.as_ref().map(|masks| masks[n]));
+            let is_vector = mask.is_some_and(|mask| self.regs.class(mask) == RegClass::Vector);
+            let op = if is_vector { ops::load_masked(wide) } else { ops::move_elements(wide) };
+            let from = from.behind((n * self.len.bytes()) as i32);
+            self.block.push(Code::LoadFrom { to, op, base, far, from, mask });
+            to
+        };
+        Some(WideVal::new(dtype, (0..if wide { 2 } else { 1 }).map(part).collect()))
+    }
+
+    /// One element, at a position of 64 bits or of 32 within the parameter, in all lanes.
+    pub(super) fn load_one_from(&mut self, dtype: DType, from: ElementAddress, at: &WideVal) -> Option<WideVal> {
+        unit(dtype).is_none().then_some(())?;
+        let (to, wide) = (self.vector(), is_wide(dtype));
+        let (op, far, base) = (ops::repeat(wide), is_wide(at.dtype), at.regs[0]);
+        self.block.push(Code::LoadFrom { to, op, base, far, from, mask: None });
+        Some(WideVal::new(dtype, if wide { smallvec![to, to] } else { smallvec![to] }))
+    }
+
     /// Elements at a distance of `stride`.
     pub(super) fn load_strided(
         &mut self,

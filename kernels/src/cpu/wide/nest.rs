@@ -14,6 +14,7 @@ use super::ops;
 use super::regs::Registers;
 use crate::ir::{Affine, Binary, Compare, Inst, Kernel, Param, ValueId, operation};
 use crate::schedule::{FormPointer, LoopForm, LoopStep, Nest, Traversal};
+use crate::simplify::{bounds, builder_like};
 
 /// Registers for pointers and counters.
 const CELLS: [u8; 9] = [8, 9, 10, 11, 3, 5, 12, 13, 14];
@@ -52,6 +53,8 @@ pub(super) struct WideLoops<'a> {
     pub(super) strips: Vec<StripSums>,
     /// Of each store, whether it goes past the caches.
     is_past: Vec<bool>,
+    /// Of each load at a computed position that reads neighbours, where the first of them lies.
+    row_starts: Vec<Option<ValueId>>,
     /// Of each value, whether it is one that no instruction needs.
     is_needless: Vec<bool>,
     free_cells: Vec<u8>,
@@ -70,6 +73,7 @@ impl<'a> WideLoops<'a> {
     ) -> Option<WideEmitter> {
         let kernel = &nest.kernel;
         is_within_reach(nest, form.axis).then_some(())?;
+        let row_starts = row_starts(form);
         let mut loops = WideLoops {
             e,
             nest,
@@ -84,7 +88,8 @@ impl<'a> WideLoops<'a> {
             accumulators: vec![],
             strips: vec![],
             is_past,
-            is_needless: needless(form),
+            is_needless: needless(form, &row_starts),
+            row_starts,
             free_cells: CELLS.iter().rev().copied().collect(),
         };
         loops.point(first);
@@ -293,6 +298,13 @@ impl<'a> WideLoops<'a> {
         let Param { dtype, len, .. } = self.kernel.params[param.index()];
         let pointer = self.pointers[self.form.load(id).0];
         let from = ElementAddress { pointer, shift: None, displacement: 0 };
+        if let Some(start) = self.row_starts[id] {
+            let VectorGroup { offset, tail } = self.groups[group?];
+            let shift = Some(dtype.size().trailing_zeros() as u8);
+            let from = ElementAddress { shift, ..from }.behind(offset * dtype.size() as i32);
+            let start = self.operand(None, start)?;
+            return self.e.load_from(dtype, from, &start, tail);
+        }
         let last = len.checked_sub(1)?;
         let (x, of, last) = match short_position(self.form, x) {
             Some(short) => (short, DType::I32, last.min(i32::MAX as usize)),
@@ -303,7 +315,7 @@ impl<'a> WideLoops<'a> {
             let bound = self.e.constant(Scalar { dtype: of, bits: bound as u64 });
             at = self.e.binary(op, &at, &bound)?;
         }
-        self.e.load_at(dtype, from, &at)
+        if group.is_none() { self.e.load_one_from(dtype, from, &at) } else { self.e.load_at(dtype, from, &at) }
     }
 
     /// Coordinates along the vector axis, as `i64` or as `i32`.
@@ -415,21 +427,65 @@ fn short_position(form: &LoopForm<'_>, x: ValueId) -> Option<ValueId> {
     (form.dtypes[short.index()] == DType::I32 && !is_of_elsewhere).then_some(short)
 }
 
-/// The comparisons that only selects need which are [operations](chosen) of their own, of those that no branch tests;
-/// and the conversions that only loads need which [do without](short_position).
-fn needless(form: &LoopForm<'_>) -> Vec<bool> {
-    let insts = &form.kernel.insts;
-    let is_candidate = |inst: &Inst<ValueId>| matches!(inst, Inst::Compare(..) | Inst::Cast(DType::I64, _));
-    let mut is_needless: Vec<bool> = insts.iter().map(is_candidate).collect();
-    let mut need = |v: ValueId| is_needless[v.index()] = false;
-    for (id, inst) in insts.iter().enumerate() {
-        // The condition is the first operand of a select, and the position the only one of a load.
-        let is_short = matches!(inst, Inst::LoadAt(_, x) if short_position(form, *x).is_some());
-        let n_folded = usize::from(is_short || chosen(form, id).is_some());
-        inst.operands().into_iter().skip(n_folded).for_each(&mut need);
+/// Of each load at a computed position: where the row lies that it reads along the vector axis, if it is known to read one,
+/// within its parameter.
+fn row_starts(form: &LoopForm<'_>) -> Vec<Option<ValueId>> {
+    let kernel = form.kernel;
+    let mut starts = vec![None; kernel.insts.len()];
+    if !kernel.insts.iter().any(|inst| matches!(inst, Inst::LoadAt(..))) {
+        return starts;
     }
-    form.kernel.stores.iter().for_each(|store| need(store.value));
-    form.cold.all.iter().for_each(|region| need(region.condition));
+    let builder = builder_like(kernel, &kernel.axes);
+    let mut ids = Vec::with_capacity(kernel.insts.len());
+    kernel.insts.iter().for_each(|inst| ids.push(builder.push(inst.map(|v: ValueId| ids[v.index()])).id()));
+    for (id, inst) in kernel.insts.iter().enumerate() {
+        let Inst::LoadAt(param, x) = *inst else { continue };
+        let is_inside =
+            |(low, high)| low >= 0 && usize::try_from(high).is_ok_and(|high| high < kernel.params[param.index()].len);
+        if form.is_grouped(id) && bounds(&builder, ids[x.index()]).is_some_and(is_inside) {
+            starts[id] = row_start(form, x);
+        }
+    }
+    starts
+}
+
+/// The other operand of a position that is a sum with the coordinate along the vector axis, if it does not depend on that.
+fn row_start(form: &LoopForm<'_>, x: ValueId) -> Option<ValueId> {
+    let uncast = |x: ValueId| match form.kernel.insts[x.index()] {
+        Inst::Cast(DType::I64 | DType::I32, x) if form.dtypes[x.index()] != DType::U32 => x,
+        _ => x,
+    };
+    let x = uncast(x);
+    let Inst::Binary(Binary::Add, x, y) = form.kernel.insts[x.index()] else { return None };
+    matches!(form.dtypes[x.index()], DType::I32 | DType::I64).then_some(())?;
+    let is_coordinate = |x: ValueId| matches!(form.kernel.insts[uncast(x).index()], Inst::Index(axis) if Some(axis.index()) == form.axis);
+    let start = |x: ValueId, y: ValueId| (is_coordinate(x) && !form.is_grouped(y.index())).then_some(y);
+    start(x, y).or_else(|| start(y, x))
+}
+
+/// The values that no instruction needs: the comparisons of selects which are [operations](chosen) of their own, unless a
+/// branch tests them, the conversions of positions that loads [do without](short_position), and positions in rows.
+fn needless(form: &LoopForm<'_>, row_starts: &[Option<ValueId>]) -> Vec<bool> {
+    let insts = &form.kernel.insts;
+    let is_candidate = |inst: &Inst<ValueId>| {
+        matches!(inst, Inst::Compare(..) | Inst::Cast(DType::I64 | DType::I32, _) | Inst::Binary(Binary::Add, ..))
+            || matches!(inst, Inst::Index(axis) if Some(axis.index()) == form.axis)
+    };
+    let mut is_needless: Vec<bool> = insts.iter().map(is_candidate).collect();
+    form.kernel.stores.iter().for_each(|store| is_needless[store.value.index()] = false);
+    form.cold.all.iter().for_each(|region| is_needless[region.condition.index()] = false);
+    for (id, inst) in insts.iter().enumerate().rev() {
+        if is_needless[id] {
+            continue;
+        }
+        let mut need = |v: ValueId| is_needless[v.index()] = false;
+        match inst {
+            Inst::LoadAt(_, x) => need(row_starts[id].or_else(|| short_position(form, *x)).unwrap_or(*x)),
+            // The condition is the first operand.
+            Inst::Select(..) if chosen(form, id).is_some() => inst.operands().into_iter().skip(1).for_each(need),
+            _ => inst.operands().into_iter().for_each(need),
+        }
+    }
     is_needless
 }
 

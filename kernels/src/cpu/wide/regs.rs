@@ -290,6 +290,7 @@ impl Registers {
                 Code::Count { .. }
                 | Code::RepeatUnit { .. }
                 | Code::Collect { .. }
+                | Code::LoadFrom { .. }
                 | Code::StoreUnit { .. }
                 | Code::CopyLeft { .. } => self.general(code),
             }
@@ -504,6 +505,19 @@ impl Registers {
         r
     }
 
+    /// The lowest lane of a value, of 64 bits if it is `far`, in RAX.
+    pub(super) fn lowest_lane(&mut self, v: Virtual, far: bool) {
+        match self.homes[v.index()] {
+            Home { register: None, slot: Some(slot), .. } => {
+                self.asm.general(&[0x8b], far, RAX, Rm::Memory(Memory::at(RSP, slot)));
+            }
+            Home { .. } => {
+                let r = self.register(v);
+                self.write(ops::move_from_lane(far), Len::Bits128, r, 0, Rm::Register(RAX), None);
+            }
+        }
+    }
+
     pub(super) fn is_in_register(&self, v: Virtual) -> bool {
         self.homes[v.index()].register.is_some()
     }
@@ -628,7 +642,9 @@ fn defined(code: &Code) -> SmallVec<[Virtual; 2]> {
                 RegField::Digit(_) | RegField::Use(_) => None,
             })
             .collect(),
-        Code::Fma { to, .. } | Code::Count { to, .. } | Code::RepeatUnit { to, .. } => smallvec![*to],
+        Code::Fma { to, .. } | Code::Count { to, .. } | Code::RepeatUnit { to, .. } | Code::LoadFrom { to, .. } => {
+            smallvec![*to]
+        }
         Code::Collect { to, part, .. } => smallvec![*to, *part],
         Code::Branch(branch) => branch.results.iter().map(|&(result, _)| result).collect(),
         Code::StoreUnit { .. } | Code::CopyLeft { .. } => smallvec![],

@@ -212,6 +212,16 @@ impl Engine {
     ///
     /// The output is writable for m rows of n elements, and nobody else uses these.
     pub(crate) unsafe fn multiply<T: Real>(&self, x: &Product<'_, T>, done: Done<'_>) {
+        // SAFETY: handed on.
+        unsafe { self.multiply_in_parts(x, split_depth(x.m, x.n, x.k), done) };
+    }
+
+    /// As [`Engine::multiply`], with sums of `part` steps that are added up in order.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub(crate) unsafe fn multiply_in_parts<T: Real>(&self, x: &Product<'_, T>, part: usize, done: Done<'_>) {
         if x.m == 0 || x.n == 0 {
             return;
         }
@@ -220,7 +230,6 @@ impl Engine {
             done(0..x.m, 0..x.n);
             return;
         }
-        let part = split_depth(x.m, x.n, x.k);
         if part < x.k {
             self.multiply_by_depth(x, part);
             done(0..x.m, 0..x.n);

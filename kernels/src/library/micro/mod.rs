@@ -45,9 +45,9 @@ pub(crate) use column::is_streamed;
 use depthwise::{DepthwiseGradient, DepthwiseSums};
 pub(crate) use depthwise::{DepthwiseTaps, has_whole_vectors};
 pub(crate) use direct::{ConvPart, DirectConv};
-pub(crate) use drive::{Engine, Output, Product, is_split, is_unpacked, unpacked};
 #[cfg(test)]
-pub(crate) use drive::{ParallelFor, split_depth};
+pub(crate) use drive::ParallelFor;
+pub(crate) use drive::{Engine, Output, Product, is_split, is_unpacked, split_depth, unpacked};
 pub(crate) use filter::{FilterGradient, images_of_task, lines_of_chain};
 pub(crate) use grid::{is_one_task, share};
 use narrow::Narrow;

@@ -366,6 +366,35 @@ fn filters_are_read_in_place_or_packed() {
     }
 }
 
+/// Products in place of passes that would read a large filter for each image agree in every bit with these passes.
+#[test]
+fn convolutions_with_large_filters_agree_with_their_references() {
+    let (mut random, mut n_far) = (Random(0xb16_f117), 0);
+    for (round, out_channels) in [256, 233, 320, 256, 233, 320].into_iter().enumerate() {
+        let pass = [ConvPass::Forward, ConvPass::InputGradient][round % 2];
+        let conv = Conv2d {
+            dtype: [DType::F32, DType::F32, DType::F64][round / 2],
+            batch: 1 + random.below(2),
+            height: 3 + random.below(3),
+            width: 6 + random.below(3),
+            in_channels: random.pick(&[256, 260]),
+            kernel_height: 3,
+            kernel_width: 3,
+            out_channels,
+            stride: [1, 1 + round / 2 % 2],
+            padding: [0; 2].map(|_| [1, random.below(2)]),
+            dilation: [1, 1 + random.below(2)],
+            groups: 1,
+            pass,
+        };
+        let width = if pass == ConvPass::Forward { conv.out_extent()[1] } else { conv.width / conv.stride[1] };
+        n_far += usize::from(conv.is_direct(width) && conv.is_far());
+        let terms = 9 * conv.in_channels.max(out_channels);
+        check_with_specials(&conv, terms, &mut random);
+    }
+    assert!(n_far > 2, "{n_far} filters are far");
+}
+
 /// A random filter's gradient whose chains are long and whose channels are whole cache lines.
 fn gradient_of_many_channels(random: &mut Random, dtype: DType) -> Conv2d {
     let [kernel_height, kernel_width] = random.pick(&[[1, 2], [2, 1], [2, 2], [3, 3]]);
