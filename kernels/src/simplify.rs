@@ -18,7 +18,7 @@ pub(crate) use affine::AffineValue;
 
 use crate::ir::{Axis, Binary, Func2, Inst, Kernel, KernelBuilder, Unary, Value, ValueId};
 use affine::{compare_bounded, divided_affine, divided_whole, load_at_affine, min_max_bounded};
-pub(crate) use bounds::bounds;
+pub(crate) use bounds::{bounds, bounds_of_clamped};
 use narrow::{cast_narrow, compare_narrow, load_at_narrow};
 
 /// A rule: the value that an instruction makes, said more simply; `None` where the rule does not apply.

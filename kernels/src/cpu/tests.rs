@@ -8,8 +8,11 @@ use super::{Function, Unit, clif, compile};
 use crate::ir::random::{
     random_inputs, random_kernel, random_kernel_of_positions, random_kernel_of_selects, random_kernel_with_calls,
 };
-use crate::ir::{Affine, Binary, Compare, Inst, Kernel, KernelBuilder, Unary, Value, evaluate, parse};
-use crate::schedule::{Schedule, Source, schedule};
+use crate::ir::{
+    Affine, Binary, Compare, Inst, Kernel, KernelBuilder, Param, ParamId, ReductionOp, Store, Unary, Value, ValueId,
+    evaluate, parse,
+};
+use crate::schedule::{Nest, Schedule, Source, prepared, schedule, settled};
 
 /// Runs a schedule; every nest is called for `parts` ranges of its items.
 fn run(kernel: &Kernel, schedule: &Schedule, inputs: &[Vec<u8>], parts: u64) -> Vec<Vec<u8>> {
@@ -185,6 +188,13 @@ impl Drop for Guarded {
         // SAFETY: nothing points to the pages any more.
         unsafe { libc::munmap(self.pages.cast(), 3 * PAGE) };
     }
+}
+
+/// Cranelift's code of all nests.
+pub(super) fn narrow_functions(schedule: &Schedule) -> Vec<Arc<Function>> {
+    let narrow = compile::isa_at(None);
+    let code = |nest| compile::machine_code(&Unit { nests: vec![nest], trap: false }, &narrow).unwrap();
+    schedule.nests.iter().map(|nest| function(&code(nest))).collect()
 }
 
 /// Runs code of a schedule on buffers between guards; the first input is the first output too, if it lies `over` it.
@@ -589,4 +599,43 @@ fn clif_of_two_kernels() {
         }
         assert_eq!(body(&made), body(golden), "{name} changed; if that is right, run the test with RETAPE_BLESS=1");
     }
+}
+
+/// A kernel with the sum of each of its values added to them, so that nothing is simplified before it is scheduled.
+fn with_sum(kernel: &Kernel) -> Kernel {
+    let mut kernel = kernel.clone();
+    kernel.axes.iter_mut().for_each(|axis| axis.reduced = true);
+    let dtypes = kernel.dtypes();
+    let values: Vec<ValueId> = kernel.stores.iter().map(|store| store.value).collect();
+    for value in values.into_iter().filter(|value| dtypes[value.index()].is_float()) {
+        let dtype = dtypes[value.index()];
+        kernel.insts.push(Inst::Reduce(ReductionOp::Sum, value));
+        let value = ValueId(kernel.insts.len() as u32 - 1);
+        let param = ParamId(kernel.params.len() as u32);
+        kernel.params.push(Param { dtype, len: 1, written: true });
+        let at = Affine::new(0, &vec![0; kernel.axes.len()]);
+        kernel.stores.push(Store { param, at, value });
+    }
+    kernel
+}
+
+/// What is simplified when the schedule is settled has the bits of what is not.
+#[test]
+fn sums_keep_their_bits_when_coordinates_are_simplified() {
+    let (mut n_changed, mut n_sums) = (0, 0);
+    for seed in 0..300 {
+        let kernel = prepared(&with_sum(&random_kernel_of_positions(seed)));
+        if kernel.verify().is_err() {
+            continue;
+        }
+        let inputs = random_inputs(&kernel, seed);
+        let [before, after] = [settled(&kernel), schedule(&kernel)];
+        let changed = |(x, y): (&Nest, &Nest)| x.kernel != y.kernel;
+        n_changed += before.nests.iter().zip(&after.nests).filter(|pair| changed(*pair)).count();
+        n_sums += usize::from(kernel.insts.iter().any(|inst| matches!(inst, Inst::Reduce(..))));
+        let [expected, made] = [before, after]
+            .map(|schedule| run_functions(&kernel, &schedule, &narrow_functions(&schedule), &inputs, 1, false).0);
+        compare(&kernel, &made, &expected, 0.0, &format!("seed {seed}"));
+    }
+    assert!(n_changed > 50 && n_sums > 100, "{n_changed} nests changed, {n_sums} kernels have sums");
 }

@@ -121,6 +121,13 @@ pub(crate) fn prepared(kernel: &Kernel) -> Kernel {
 
 /// Schedules a verified, expanded kernel.
 pub(crate) fn schedule(kernel: &Kernel) -> Schedule {
+    let mut schedule = settled(kernel);
+    schedule.nests.iter_mut().for_each(|nest| nest.kernel = simplify_settled(&nest.kernel));
+    schedule
+}
+
+/// The schedule, in which the order of additions is settled, of instructions as they are.
+pub(crate) fn settled(kernel: &Kernel) -> Schedule {
     let sources: Vec<Source> = (0..kernel.params.len()).map(Source::Param).collect();
     let Some(canonical) = canonical(kernel) else { return Schedule::default() };
     if let Some(split) = split::split(&canonical) {
@@ -184,8 +191,6 @@ fn nest(kernel: Kernel, sources: &[Source]) -> Nest {
     // Whole cache lines of every dtype, so that no two tasks write to one.
     let task = if traversal == Traversal::Flat { task.next_multiple_of(64) } else { task };
     let sources = sources.iter().copied().collect();
-    // The order of additions is settled.
-    let kernel = simplify_settled(&kernel);
     Nest { kernel, traversal, unroll, sources, items, task, work, is_read_at_once: false }
 }
 

@@ -12,11 +12,29 @@ pub(crate) type Interval = (i64, i64);
 
 /// The interval that the values of an integer lie in, if it can be told from coordinates and constants.
 pub(crate) fn bounds(k: &KernelBuilder, v: ValueId) -> Option<Interval> {
-    of(k, v, MAX_DEPTH)
+    of(k, v, MAX_DEPTH, |_| None)
 }
 
-fn of(k: &KernelBuilder, v: ValueId, depth: usize) -> Option<Interval> {
+/// The same, also if it can be told from minima and maxima with something unknown.
+pub(crate) fn bounds_of_clamped(k: &KernelBuilder, v: ValueId) -> Option<Interval> {
+    of(k, v, MAX_DEPTH, all_values)
+}
+
+/// The values of a dtype of integers.
+fn all_values(dtype: DType) -> Option<Interval> {
+    match dtype {
+        DType::I64 => Some((i64::MIN, i64::MAX)),
+        DType::I32 => Some((i32::MIN.into(), i32::MAX.into())),
+        DType::U32 => Some((0, u32::MAX.into())),
+        DType::U8 => Some((0, u8::MAX.into())),
+        DType::F32 | DType::F64 | DType::F16 | DType::Bf16 | DType::Bool => None,
+    }
+}
+
+/// `unknown` says what is known of an operand of a minimum or a maximum of which nothing else is.
+fn of(k: &KernelBuilder, v: ValueId, depth: usize, unknown: fn(DType) -> Option<Interval>) -> Option<Interval> {
     let (dtype, depth) = (k.value(v).dtype(), depth.checked_sub(1)?);
+    let of = |k, v, depth| of(k, v, depth, unknown);
     let (low, high) = match k.inst(v) {
         Inst::Const(c) => c.to_i64().map(|c| (c, c)),
         Inst::Index(axis) => Some((0, i64::try_from(k.extent(axis)).ok()?.checked_sub(1)?)),
@@ -24,6 +42,10 @@ fn of(k: &KernelBuilder, v: ValueId, depth: usize) -> Option<Interval> {
         Inst::Select(_, x, y) => {
             let (x, y) = (of(k, x, depth)?, of(k, y, depth)?);
             Some((x.0.min(y.0), x.1.max(y.1)))
+        }
+        Inst::Binary(op @ (Binary::Min | Binary::Max), x, y) => {
+            let or_unknown = |v| of(k, v, depth).or_else(|| unknown(dtype));
+            combined(op, dtype, or_unknown(x)?, or_unknown(y)?)
         }
         Inst::Binary(op, x, y) => combined(op, dtype, of(k, x, depth)?, of(k, y, depth)?),
         Inst::Load(..)
@@ -41,13 +63,7 @@ fn of(k: &KernelBuilder, v: ValueId, depth: usize) -> Option<Interval> {
 }
 
 fn fits(dtype: DType, x: i64) -> bool {
-    match dtype {
-        DType::I64 => true,
-        DType::I32 => i32::try_from(x).is_ok(),
-        DType::U32 => u32::try_from(x).is_ok(),
-        DType::U8 => u8::try_from(x).is_ok(),
-        DType::F32 | DType::F64 | DType::F16 | DType::Bf16 | DType::Bool => false,
-    }
+    all_values(dtype).is_some_and(|(low, high)| (low..=high).contains(&x))
 }
 
 fn combined(op: Binary, dtype: DType, x: Interval, y: Interval) -> Option<Interval> {

@@ -14,7 +14,7 @@ use super::ops;
 use super::regs::Registers;
 use crate::ir::{Affine, Binary, Compare, Inst, Kernel, Param, ValueId, operation};
 use crate::schedule::{FormPointer, LoopForm, LoopStep, Nest, Traversal};
-use crate::simplify::{bounds, builder_like};
+use crate::simplify::{bounds_of_clamped, builder_like};
 
 /// Registers for pointers and counters.
 const CELLS: [u8; 9] = [8, 9, 10, 11, 3, 5, 12, 13, 14];
@@ -429,7 +429,7 @@ fn short_position(form: &LoopForm<'_>, x: ValueId) -> Option<ValueId> {
 
 /// Of each load at a computed position: where the row lies that it reads along the vector axis, if it is known to read one,
 /// within its parameter.
-fn row_starts(form: &LoopForm<'_>) -> Vec<Option<ValueId>> {
+pub(super) fn row_starts(form: &LoopForm<'_>) -> Vec<Option<ValueId>> {
     let kernel = form.kernel;
     let mut starts = vec![None; kernel.insts.len()];
     if !kernel.insts.iter().any(|inst| matches!(inst, Inst::LoadAt(..))) {
@@ -442,7 +442,7 @@ fn row_starts(form: &LoopForm<'_>) -> Vec<Option<ValueId>> {
         let Inst::LoadAt(param, x) = *inst else { continue };
         let is_inside =
             |(low, high)| low >= 0 && usize::try_from(high).is_ok_and(|high| high < kernel.params[param.index()].len);
-        if form.is_grouped(id) && bounds(&builder, ids[x.index()]).is_some_and(is_inside) {
+        if form.is_grouped(id) && bounds_of_clamped(&builder, ids[x.index()]).is_some_and(is_inside) {
             starts[id] = row_start(form, x);
         }
     }

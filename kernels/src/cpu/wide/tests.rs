@@ -8,11 +8,13 @@ use retape_runtime::DType;
 use super::WideIsa;
 use super::encode::Assembled;
 use super::function::{assembled, emitted};
+use super::nest::row_starts;
 use super::strip::strips;
 #[cfg(unix)]
 use crate::cpu::tests::run_guarded;
 use crate::cpu::tests::{
-    compare, every_instruction, expected, function, pointwise, run_blocks, run_functions, run_together, special_pairs,
+    compare, every_instruction, expected, function, narrow_functions, pointwise, run_blocks, run_functions,
+    run_together, special_pairs,
 };
 use crate::cpu::{Function, Unit};
 use crate::epilogue::Epilogue;
@@ -113,12 +115,6 @@ fn functions(schedule: &Schedule, level: WideIsa, limit: u32, name: &str) -> (Ve
         function(&crate::cpu::compile::machine_code(&Unit { nests: vec![nest], trap: false }, &narrow).unwrap())
     };
     (schedule.nests.iter().map(of_nest).collect(), n_wide)
-}
-
-fn narrow_functions(schedule: &Schedule) -> Vec<Arc<Function>> {
-    let narrow = crate::cpu::compile::isa_at(None);
-    let code = |nest| crate::cpu::compile::machine_code(&Unit { nests: vec![nest], trap: false }, &narrow).unwrap();
-    schedule.nests.iter().map(|nest| function(&code(nest))).collect()
 }
 
 /// Compares a kernel's code of every level with Cranelift's; gives how many nests were wide.
@@ -601,6 +597,58 @@ fn gathers_have_the_bits_of_cranelift() {
             assert_eq!(n_wide, 2 * levels().len());
         }
     }
+}
+
+/// The rows of a table that `n_rows` numbers choose, and the sums of each.
+fn rows_of_table([n_rows, entries, columns]: [usize; 3], dtype: DType) -> [Kernel; 2] {
+    [false, true].map(|reduces| {
+        let k = KernelBuilder::new();
+        let (chosen, table) = (k.param(DType::I64, n_rows, false), k.param(dtype, entries * columns, false));
+        k.axis(n_rows, false);
+        let column = k.axis(columns, reduces);
+        let row = k.load(chosen, Affine::new(0, &[1, 0])).max(0_i64).min(entries as i64 - 1);
+        let value = k.load_at(table, row * columns as i64 + k.index(column));
+        k.store(k.param(dtype, n_rows * columns, true), Affine::new(0, &[columns as i64, 1]), value);
+        if reduces {
+            k.store(k.param(dtype, n_rows, true), Affine::new(0, &[1, 0]), value.reduce(ReductionOp::Sum));
+        }
+        prepared(&k.finish())
+    })
+}
+
+/// A row at a computed position is read as vectors, which stay within the table.
+#[test]
+#[cfg(unix)]
+fn rows_at_computed_positions_are_read_as_vectors() {
+    let mut n_rows_read = 0;
+    for columns in [4, 5, 16, 17, 31, 33, 64, 70, 129] {
+        for dtype in [DType::F32, DType::F64, DType::I32, DType::I64] {
+            for (kind, kernel) in rows_of_table([7, 3, columns], dtype).into_iter().enumerate() {
+                let (inputs, schedule) = (random_inputs(&kernel, columns as u64), schedule(&kernel));
+                for nest in &schedule.nests {
+                    n_rows_read += row_starts(&LoopForm::of_nest(nest)).iter().flatten().count();
+                }
+                let name = format!("kind {kind} of {columns} of {dtype}");
+                assert_eq!(check(&kernel, &inputs, &name), 2 * levels().len() * schedule.nests.len(), "{name}");
+                compare(
+                    &kernel,
+                    &run_functions(&kernel, &schedule, &narrow_functions(&schedule), &inputs, 1, false).0,
+                    &expected(&kernel, &inputs),
+                    1e-5,
+                    &name,
+                );
+                for level in levels() {
+                    let (functions, _) = functions(&schedule, level, u32::MAX, &name);
+                    let (expected, _) = run_functions(&kernel, &schedule, &functions, &inputs, 1, false);
+                    for at_end in [true, false] {
+                        let made = run_guarded(&kernel, &schedule, &functions, &inputs, at_end, false);
+                        compare(&kernel, &made, &expected, 0.0, &name);
+                    }
+                }
+            }
+        }
+    }
+    assert!(n_rows_read >= 72, "{n_rows_read} rows are read as vectors");
 }
 
 /// A kernel over a result of `[2, 5, width]` elements that reads it, one element of each column, one of each row of the
