@@ -3,6 +3,8 @@
 //! The chunk length follows from the shape, so that the tree of additions does too. Chunks give threads something to
 //! share when few points are kept, and keep the sums of `f32` short.
 
+use std::ops::Range;
+
 use retape_runtime::{DType, Scalar};
 
 use super::canonical::affine;
@@ -16,6 +18,9 @@ const MIN_POINTS: usize = 1 << 16;
 const CHUNK_POINTS: usize = 1 << 12;
 /// Additions in one chain beyond which the rounding error asks for chunks.
 const MAX_CHAIN: usize = 1 << 10;
+
+/// The least part of a row that a chunk has, if there is another axis to cut.
+const LEAST_ROW: usize = 64;
 
 /// Kernels to run in order, with what their parameters are.
 pub(super) struct Split {
@@ -37,11 +42,19 @@ pub(super) fn split(kernel: &Kernel) -> Option<Split> {
     if !few_items && chain <= MAX_CHAIN {
         return None;
     }
-    let axis = (kept..kernel.axes.len()).max_by_key(|&a| kernel.axes[a].extent)?;
-    let inner = n_reduced / kernel.axes[axis].extent;
-    let points = inner * if few_items { n_kept } else { 1 };
-    let longest = (if rows { 16 * MAX_CHAIN } else { MAX_CHAIN } / inner).max(1);
-    let chunk = (CHUNK_POINTS / points.max(1)).next_power_of_two().clamp(64.min(longest), longest);
+    let last = kernel.axes.len() - 1;
+    let chunk_along = |axis: usize| {
+        let inner = n_reduced / kernel.axes[axis].extent;
+        let points = inner * if few_items { n_kept } else { 1 };
+        let longest = (if rows { 16 * MAX_CHAIN } else { MAX_CHAIN } / inner).max(1);
+        (CHUNK_POINTS / points.max(1)).next_power_of_two().clamp(LEAST_ROW.min(longest), longest)
+    };
+    let longest_of = |axes: Range<usize>| axes.max_by_key(|&a| kernel.axes[a].extent);
+    let axis = longest_of(kept..last + 1)?;
+    // Pieces of rows would leave most of a vector empty.
+    let is_cut_short = rows && axis == last && chunk_along(axis) < LEAST_ROW;
+    let axis = longest_of(kept..last).filter(|_| is_cut_short).unwrap_or(axis);
+    let chunk = chunk_along(axis);
     (chunk < kernel.axes[axis].extent).then(|| cut(kernel, kept, axis, chunk, n_kept))
 }
 

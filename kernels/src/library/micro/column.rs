@@ -190,7 +190,11 @@ unsafe fn row_tile<S: Simd>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) 
     let left = x.rows - i;
     // SAFETY: no more rows than are left.
     unsafe {
-        if left >= 4 * SIDE {
+        if S::EXCHANGES && S::LANES == EIGHT && left >= EIGHT {
+            turned_rows::<S>(x, i, steps)
+        } else if S::Half::EXCHANGES && S::Half::LANES == EIGHT && left >= EIGHT {
+            turned_rows::<S::Half>(x, i, steps)
+        } else if left >= 4 * SIDE {
             squares::<S, 4>(x, i, steps)
         } else if left >= SIDE {
             squares::<S, 1>(x, i, steps)
@@ -276,7 +280,87 @@ unsafe fn lanes<S: Simd, const V: usize>(x: &Column<S::Elem>, i: usize, steps: R
     V * S::LANES
 }
 
-/// Rows and steps that are exchanged at a time.
+/// Rows and steps that vectors of eight lanes exchange at a time.
+const EIGHT: usize = 8;
+
+/// Some times eight rows whose steps are neighbours in memory; returns the number of rows.
+#[inline(always)]
+unsafe fn turned_rows<S: Simd>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> usize {
+    // SAFETY: handed on; no more rows than are left.
+    unsafe {
+        match (x.rows - i) / EIGHT {
+            4.. => turned::<S, 4>(x, i, steps),
+            2.. => turned::<S, 2>(x, i, steps),
+            _ => turned::<S, 1>(x, i, steps),
+        }
+    }
+}
+
+/// `B` blocks of eight rows whose steps are neighbours in memory; returns the number of rows. A block takes a cache line of
+/// each of its rows before the next one: rows at a power of two share the ways of one set.
+#[inline(always)]
+unsafe fn turned<S: Simd, const B: usize>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> usize {
+    let is_first = steps.start == 0;
+    let whole = steps.end - steps.len() % EIGHT;
+    let mut square = [[S::Elem::ZERO; EIGHT]; EIGHT];
+    let square = square.as_mut_ptr().cast::<S::Elem>();
+    // SAFETY: the rows and steps lie inside the operands, and the rows inside the result; a vector has eight lanes.
+    unsafe {
+        let mut sums = [S::zero(); B];
+        for first in (steps.start..whole).step_by(RUN) {
+            for (block, sum) in sums.iter_mut().enumerate() {
+                let rows = x.a.add((i + block * EIGHT) * x.a_row + first);
+                for row in 0..EIGHT {
+                    S::prefetch(rows.wrapping_add(row * x.a_row + AHEAD));
+                }
+                for k in (first..whole.min(first + RUN)).step_by(EIGHT) {
+                    S::exchange(rows.add(k - first), x.a_row, square, EIGHT);
+                    for step in 0..EIGHT {
+                        let factor = S::splat(x.x.offset((k + step) as isize * x.x_step));
+                        *sum = S::mul_add(S::load(square.add(step * EIGHT)), factor, *sum);
+                    }
+                }
+            }
+        }
+        let mut found = [[S::Elem::ZERO; EIGHT]; B];
+        for (found, sum) in found.iter_mut().zip(sums) {
+            S::store(found.as_mut_ptr(), sum);
+        }
+        for k in whole..steps.end {
+            let factor = *x.x.offset(k as isize * x.x_step);
+            for (row, sum) in found.as_flattened_mut().iter_mut().enumerate() {
+                *sum = (*x.a.add((i + row) * x.a_row + k)).fused(factor, *sum);
+            }
+        }
+        write_sums(x.c.add(i).cast(), found, is_first);
+    }
+    EIGHT * B
+}
+
+/// Writes sums, or adds them to what is there.
+///
+/// # Safety
+///
+/// `c` can be written, and read unless this `is_first`.
+#[inline(always)]
+unsafe fn write_sums<T: Real, const N: usize, const B: usize>(
+    c: *mut [[T; N]; B],
+    mut sums: [[T; N]; B],
+    is_first: bool,
+) {
+    // SAFETY: by the contract of this function.
+    unsafe {
+        if !is_first {
+            let before = c.read_unaligned();
+            for (sum, before) in sums.as_flattened_mut().iter_mut().zip(before.as_flattened()) {
+                *sum = *before + *sum;
+            }
+        }
+        c.write_unaligned(sums);
+    }
+}
+
+/// Rows and steps that are exchanged at a time where vectors have other lengths.
 const SIDE: usize = 4;
 
 /// The sums of `Q` times four rows.
@@ -287,17 +371,7 @@ type SquareSums<T, const Q: usize> = [[T; SIDE]; Q];
 unsafe fn squares<S: Simd, const Q: usize>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> usize {
     let is_first = steps.start == 0;
     // SAFETY: the rows and steps lie inside the operands, and the rows inside the result.
-    unsafe {
-        let mut sums = square_chains::<S, Q>(x, i, steps);
-        let c = x.c.add(i).cast::<SquareSums<S::Elem, Q>>();
-        if !is_first {
-            let before = c.read_unaligned();
-            for (sum, before) in sums.as_flattened_mut().iter_mut().zip(before.as_flattened()) {
-                *sum = *before + *sum;
-            }
-        }
-        c.write_unaligned(sums);
-    }
+    unsafe { write_sums(x.c.add(i).cast(), square_chains::<S, Q>(x, i, steps), is_first) };
     SIDE * Q
 }
 
