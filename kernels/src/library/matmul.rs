@@ -364,8 +364,11 @@ impl<T: Real> MatMulCall<'_, T> {
 
     /// Runs matrix by matrix: side by side if they are small, else one after the other on all threads.
     fn batch(&self) {
-        /// Multiplications in a task, and in a product that is worth splitting itself.
+        /// Multiplications in a task at most and at least, and in sixteen products that are worth splitting themselves.
         const TASK: usize = 1 << 20;
+        const LEAST: usize = 1 << 16;
+        /// Tasks that there are, as far as they have so many.
+        const TASKS: usize = 16;
         let op = self.op;
         let size = op.m * op.n;
         let work = size.saturating_mul(op.k).max(1);
@@ -382,7 +385,7 @@ impl<T: Real> MatMulCall<'_, T> {
             return;
         }
         let alone = self.engine.alone();
-        let group = (TASK / work).max(1);
+        let group = (TASK / work).min(op.n_matrices().div_ceil(TASKS)).max(LEAST / work).max(1);
         (self.engine.parallel_for)(op.n_matrices().div_ceil(group), &|task| {
             (task * group..((task + 1) * group).min(op.n_matrices())).for_each(|index| one(&alone, index));
         });
@@ -408,7 +411,9 @@ impl<T: Real> MatMulCall<'_, T> {
             unsafe { self.engine.multiply_shallow([m, n, k], [a, b], c, done) };
             return;
         }
-        if self.engine.unpacked && (self.op.b.col_stride == 1 || n == 1) && is_unpacked(m, n, k) {
+        // Rows that lie apart are turned in registers.
+        let is_turned = n == 1 && self.op.a.row_stride != 1 && is_streamed(m, a);
+        if self.engine.unpacked && (self.op.b.col_stride == 1 || n == 1) && !is_turned && is_unpacked(m, n, k) {
             // A column whose rows lie side by side is the row of the transposed product, whose lanes are these rows.
             let is_row = n == 1 && self.op.a.row_stride == 1;
             let (extent, [a, b]) = if is_row { ([1, m, k], [b, a]) } else { ([m, n, k], [a, b]) };
