@@ -116,13 +116,14 @@ impl Adam {
         let step = &state.step + 1;
         let first = zip_map([&state.first, gradients], |[m, g]| m * beta1 + g * (1.0 - beta1));
         let second = zip_map([&state.second, gradients], |[v, g]| v * beta2 + g.square() * (1.0 - beta2));
-        // The moments begin at zero; dividing by 1 - beta^t, computed by expm1 with all its digits, corrects that.
+        // The moments begin at zero; dividing by 1 - beta^t, computed by expm1 with all its digits, corrects that. One over it
+        // is rounded to the parameters' dtype once, since a quotient of each element takes several times as long as a product.
         let t = step.cast(retape_runtime::DType::F64);
-        let whole = |beta: f64| -(&t * beta.ln()).expm1();
-        let (whole1, whole2) = (whole(beta1), whole(beta2));
+        let correction = |beta: f64| -1.0 / (&t * beta.ln()).expm1();
+        let (correct1, correct2) = (correction(beta1), correction(beta2));
         let parameters = zip_map([parameters, &first, &second], |[p, m, v]| {
-            let [rate, whole1, whole2] = [&rate, &whole1, &whole2].map(|scalar| scalar.cast(p.dtype()));
-            let towards = m / whole1 / ((v / whole2).sqrt() + epsilon);
+            let [rate, correct1, correct2] = [&rate, &correct1, &correct2].map(|scalar| scalar.cast(p.dtype()));
+            let towards = m * correct1 / ((v * correct2).sqrt() + epsilon);
             if weight_decay == 0.0 { p - rate * towards } else { p - rate * (towards + p * weight_decay) }
         });
         (parameters, AdamState { step, first, second })
