@@ -73,12 +73,8 @@ pub fn simplify(kernel: &Kernel) -> Kernel {
     simplify_coordinates(kernel)
 }
 
-/// The same for a kernel whose schedule is settled, so that arithmetic on coordinates beside sums is simplified as well.
-pub(crate) fn simplify_settled(kernel: &Kernel) -> Kernel {
-    if kernel.axes.iter().any(|axis| axis.reduced) { simplify_coordinates(kernel) } else { kernel.clone() }
-}
-
-fn simplify_coordinates(kernel: &Kernel) -> Kernel {
+/// The same with arithmetic on coordinates beside sums, for a kernel whose schedule is settled.
+pub(crate) fn simplify_coordinates(kernel: &Kernel) -> Kernel {
     let rules = [RULES, OF_COORDINATES, OF_QUOTIENTS, OF_NARROW_COORDINATES];
     until_none_applies(&simplify_around_coordinates(kernel), &rules.concat())
 }
@@ -112,6 +108,17 @@ pub(crate) fn builder_like(kernel: &Kernel, axes: &[Axis]) -> KernelBuilder {
         builder.axis(axis.extent, axis.reduced);
     }
     builder
+}
+
+/// The kernel in a builder, with the value of each instruction.
+pub(crate) fn built(kernel: &Kernel) -> (KernelBuilder, Vec<ValueId>) {
+    let k = builder_like(kernel, &kernel.axes);
+    let mut new: Vec<ValueId> = Vec::with_capacity(kernel.insts.len());
+    for inst in &kernel.insts {
+        let inst = inst.map(|v: ValueId| new[v.index()]);
+        new.push(k.push(inst).id());
+    }
+    (k, new)
 }
 
 /// Rebuilds a kernel, taking for each instruction the first rule that applies; says whether one did.

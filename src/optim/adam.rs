@@ -119,11 +119,16 @@ impl Adam {
         // The moments begin at zero; dividing by 1 - beta^t, computed by expm1 with all its digits, corrects that. One over it
         // is rounded to the parameters' dtype once, since a quotient of each element takes several times as long as a product.
         let t = step.cast(retape_runtime::DType::F64);
-        let correction = |beta: f64| -1.0 / (&t * beta.ln()).expm1();
-        let (correct1, correct2) = (correction(beta1), correction(beta2));
+        let whole = |beta: f64| -(&t * beta.ln()).expm1();
+        let wholes = [whole(beta1), whole(beta2)];
+        let corrected = |moment: &Tensor, whole: &Tensor| match moment.dtype() {
+            // One over it may be more than they hold.
+            dtype if dtype.is_half() => moment / whole.cast(dtype),
+            dtype => moment * whole.reciprocal().cast(dtype),
+        };
         let parameters = zip_map([parameters, &first, &second], |[p, m, v]| {
-            let [rate, correct1, correct2] = [&rate, &correct1, &correct2].map(|scalar| scalar.cast(p.dtype()));
-            let towards = m * correct1 / ((v * correct2).sqrt() + epsilon);
+            let rate = rate.cast(p.dtype());
+            let towards = corrected(m, &wholes[0]) / (corrected(v, &wholes[1]).sqrt() + epsilon);
             if weight_decay == 0.0 { p - rate * towards } else { p - rate * (towards + p * weight_decay) }
         });
         (parameters, AdamState { step, first, second })

@@ -62,7 +62,7 @@ impl Function {
 
 impl Unit<'_> {
     /// All that the code depends on beside the machine; the range of a flat nest called for ranges and the lengths of
-    /// buffers are not.
+    /// buffers are not, unless there are computed positions.
     fn key(&self) -> Hash32 {
         let whole = run_whole(&self.nests);
         let part = |nest: &&Nest| (nest.traversal, nest.unroll, wide::may_store_past(nest), coded(nest, whole));
@@ -79,8 +79,10 @@ fn coded(nest: &Nest, whole: bool) -> Kernel {
             param.len = 0;
         }
     }
-    // Coordinates of short axes are counted in 32 bits.
-    if nest.traversal == Traversal::Flat && !whole && kernel.axes[0].extent <= i32::MAX as usize {
+    // Coordinates of short axes are counted in 32 bits. The extent tells which computed positions are within a parameter.
+    let has_positions = kernel.insts.iter().any(|inst| matches!(inst, Inst::LoadAt(..)));
+    let is_counted_short = kernel.axes.first().is_some_and(|axis| axis.extent <= i32::MAX as usize);
+    if nest.traversal == Traversal::Flat && !whole && !has_positions && is_counted_short {
         kernel.axes[0].extent = 0;
     }
     kernel

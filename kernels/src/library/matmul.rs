@@ -364,10 +364,10 @@ impl<T: Real> MatMulCall<'_, T> {
 
     /// Runs matrix by matrix: side by side if they are small, else one after the other on all threads.
     fn batch(&self) {
-        /// Multiplications in a task at most and at least, and in sixteen products that are worth splitting themselves.
+        /// Multiplications of a task at most and at least; a product of more than sixteen times as many is split itself.
         const TASK: usize = 1 << 20;
         const LEAST: usize = 1 << 16;
-        /// Tasks that there are, as far as they have so many.
+        /// Tasks to aim for, if each has as many as it should.
         const TASKS: usize = 16;
         let op = self.op;
         let size = op.m * op.n;

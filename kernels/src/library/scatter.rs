@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use retape_runtime::{DType, n_threads};
+use retape_runtime::DType;
 
 use super::extents::{Checked, count, countable};
 use super::number::{Number, is_number, with_number};
@@ -160,6 +160,8 @@ impl ScatterAdd {
         const TILES: usize = 8;
         /// Columns of a tile at least, where there are others.
         const COLUMNS: usize = 256;
+        /// Rows of a tile at least: a small base is one.
+        const ROWS: usize = if cfg!(test) { 2 } else { 64 };
         let columns = tile_columns(self.outer, self.inner).max(1);
         let n_tiles = count(&[self.outer, self.inner.div_ceil(columns)]);
         if columns >= COLUMNS || n_tiles >= TILES && self.inner <= columns {
@@ -168,8 +170,8 @@ impl ScatterAdd {
         let columns = self.inner.clamp(1, 2 * COLUMNS);
         let n_tiles = count(&[self.outer, self.inner.div_ceil(columns)]).max(1);
         // An index is looked at in a few cycles, in which a short row of updates could be added.
-        let down = TILES.div_ceil(n_tiles).min(if self.inner < 16 { n_threads() } else { TILES });
-        [self.len.div_ceil(down), columns]
+        let down = TILES.div_ceil(n_tiles).min(if self.inner < 16 { 2 } else { TILES });
+        [self.len.div_ceil(down).max(ROWS), columns]
     }
 
     /// Adds the updates of a tile's rows and columns.
@@ -231,7 +233,7 @@ mod tests {
                         index_dtype,
                         outer: draw.below(4),
                         len: draw.below(7),
-                        inner: [0, 1, 3, 50][draw.below(4)],
+                        inner: [0, 1, 3, 50, 600, 3000][draw.below(6)],
                         n_indices: draw.below(40),
                         along: round % 2 == 0,
                     };

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use crate::expand::expand;
 use crate::ir::{Inst, Kernel, Stage};
-use crate::simplify::{simplify, simplify_settled};
+use crate::simplify::{simplify, simplify_coordinates};
 
 pub(crate) use canonical::canonical;
 pub(crate) use form::{FormLoop, FormPointer, LoopForm, ReducedValue};
@@ -122,7 +122,9 @@ pub(crate) fn prepared(kernel: &Kernel) -> Kernel {
 /// Schedules a verified, expanded kernel.
 pub(crate) fn schedule(kernel: &Kernel) -> Schedule {
     let mut schedule = settled(kernel);
-    schedule.nests.iter_mut().for_each(|nest| nest.kernel = simplify_settled(&nest.kernel));
+    for nest in schedule.nests.iter_mut().filter(|nest| nest.kernel.axes.iter().any(|axis| axis.reduced)) {
+        nest.kernel = simplify_coordinates(&nest.kernel);
+    }
     schedule
 }
 

@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 
 use super::canonical::affine;
 use crate::ir::{Affine, Axis, AxisId, Binary, Compare, Inst, Kernel, KernelBuilder, Value, ValueId, operation};
-use crate::simplify::{AffineValue, bounds, builder_like, simplify_around_coordinates};
+use crate::simplify::{AffineValue, bounds, builder_like, built, simplify_around_coordinates};
 
 /// The fewest points that are worth more than one nest.
 const MIN_POINTS: usize = 1 << 12;
@@ -56,17 +56,6 @@ pub(crate) fn cut_kernel(kernel: &Kernel) -> Option<Vec<Kernel>> {
     }
     let after = done.iter().map(computed_points).sum::<usize>();
     (2 * after < before).then_some(done)
-}
-
-/// The kernel in a builder, with the value of each instruction.
-fn built(kernel: &Kernel) -> (KernelBuilder, Vec<ValueId>) {
-    let k = builder_like(kernel, &kernel.axes);
-    let mut new: Vec<ValueId> = Vec::with_capacity(kernel.insts.len());
-    for inst in &kernel.insts {
-        let inst = inst.map(|v: ValueId| new[v.index()]);
-        new.push(k.push(inst).id());
-    }
-    (k, new)
 }
 
 /// The points of a kernel at which a position or a quotient is computed from coordinates; none if it has neither.

@@ -19,8 +19,10 @@ const CHUNK_POINTS: usize = 1 << 12;
 /// Additions in one chain beyond which the rounding error asks for chunks.
 const MAX_CHAIN: usize = 1 << 10;
 
-/// The least part of a row that a chunk has, if there is another axis to cut.
-const LEAST_ROW: usize = 64;
+/// Points of a chunk along one axis at least, as long as chains are short; of a row, if another axis can be cut instead.
+const LEAST_CHUNK: usize = 64;
+/// Chunks of another axis at least that is cut in place of rows.
+const LEAST_CHUNKS: usize = 8;
 
 /// Kernels to run in order, with what their parameters are.
 pub(super) struct Split {
@@ -47,13 +49,17 @@ pub(super) fn split(kernel: &Kernel) -> Option<Split> {
         let inner = n_reduced / kernel.axes[axis].extent;
         let points = inner * if few_items { n_kept } else { 1 };
         let longest = (if rows { 16 * MAX_CHAIN } else { MAX_CHAIN } / inner).max(1);
-        (CHUNK_POINTS / points.max(1)).next_power_of_two().clamp(LEAST_ROW.min(longest), longest)
+        (CHUNK_POINTS / points.max(1)).next_power_of_two().clamp(LEAST_CHUNK.min(longest), longest)
     };
     let longest_of = |axes: Range<usize>| axes.max_by_key(|&a| kernel.axes[a].extent);
     let axis = longest_of(kept..last + 1)?;
     // Pieces of rows would leave most of a vector empty.
-    let is_cut_short = rows && axis == last && chunk_along(axis) < LEAST_ROW;
-    let axis = longest_of(kept..last).filter(|_| is_cut_short).unwrap_or(axis);
+    let is_cut_short = rows && axis == last && chunk_along(axis) < LEAST_CHUNK;
+    let gives_chunks = |axis: &usize| {
+        let extent = kernel.axes[*axis].extent;
+        n_reduced / extent <= 16 * MAX_CHAIN && extent.div_ceil(chunk_along(*axis)) >= LEAST_CHUNKS
+    };
+    let axis = longest_of(kept..last).filter(gives_chunks).filter(|_| is_cut_short).unwrap_or(axis);
     let chunk = chunk_along(axis);
     (chunk < kernel.axes[axis].extent).then(|| cut(kernel, kept, axis, chunk, n_kept))
 }
@@ -222,5 +228,49 @@ impl Cutter<'_> {
         let stores =
             kept_stores.map(|s| Store { param: s.param, at: strides(&s.at), value: new[s.value.index()] }).collect();
         (without_dead(Kernel { params, axes, insts, stores }), sources)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::canonical;
+    use super::*;
+
+    /// The extents of the nests that sum up the products of two arrays, of which one has all axes but the last in reverse
+    /// order, so that no axes become one.
+    fn extents(array: &[usize]) -> Vec<Vec<usize>> {
+        let (len, last): (usize, usize) = (array.iter().product(), array.len() - 1);
+        let stride = |behind: &[usize]| behind.iter().product::<usize>() * array[last];
+        let terms = |stride: &dyn Fn(usize) -> usize| {
+            let terms: Vec<String> = (0..last).map(|axis| format!("a{axis} * {}", stride(axis))).collect();
+            terms.join(" + ")
+        };
+        let axes: Vec<String> =
+            array.iter().enumerate().map(|(n, extent)| format!("a{n} = {extent} reduced")).collect();
+        let text = format!(
+            "kernel (p0: f32[{len}], p1: f32[{len}], p2: f32[1] out) {{
+                axes {}
+                %0 = load p0[{} + a{last}]
+                %1 = load p1[{} + a{last}]
+                %2 = mul %0, %1
+                %3 = reduce sum %2
+                store p2[0], %3
+            }}",
+            axes.join(", "),
+            terms(&|axis| stride(&array[axis + 1..last])),
+            terms(&|axis| stride(&array[..axis])),
+        );
+        let kernel: Kernel = text.parse().unwrap();
+        let parts = split(&canonical(&kernel).unwrap()).unwrap().parts;
+        parts.iter().map(|(part, _)| part.axes.iter().map(|axis| axis.extent).collect()).collect()
+    }
+
+    #[test]
+    fn rows_stay_whole_where_another_axis_gives_chunks() {
+        // Two of 64 planes to a chunk, and 32 partial results.
+        assert_eq!(extents(&[64, 64, 128]), [vec![32, 64, 2, 128], vec![32]]);
+        assert_eq!(extents(&[3, 100, 520]), [vec![10, 3, 10, 520], vec![10]]);
+        // Sevens are too few for threads, and too long for chains: pieces of rows.
+        assert_eq!(extents(&[7, 7, 7, 520])[0], [11, 7, 7, 7, 47]);
     }
 }

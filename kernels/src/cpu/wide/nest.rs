@@ -14,7 +14,7 @@ use super::ops;
 use super::regs::Registers;
 use crate::ir::{Affine, Binary, Compare, Inst, Kernel, Param, ValueId, operation};
 use crate::schedule::{FormPointer, LoopForm, LoopStep, Nest, Traversal};
-use crate::simplify::{bounds_of_clamped, builder_like};
+use crate::simplify::{bounds_of_clamped, built};
 
 /// Registers for pointers and counters.
 const CELLS: [u8; 9] = [8, 9, 10, 11, 3, 5, 12, 13, 14];
@@ -292,7 +292,8 @@ impl<'a> WideLoops<'a> {
         }
     }
 
-    /// A load at a computed position, which is brought into its parameter; in 32 bits if it comes from them.
+    /// A load at a computed position: of a row that is within its parameter, or of elements whose positions are brought into
+    /// it; in 32 bits if they come from them.
     fn load_at(&mut self, id: usize, group: Option<usize>) -> Option<WideVal> {
         let Inst::LoadAt(param, x) = self.kernel.insts[id] else { return None };
         let Param { dtype, len, .. } = self.kernel.params[param.index()];
@@ -435,9 +436,7 @@ pub(super) fn row_starts(form: &LoopForm<'_>) -> Vec<Option<ValueId>> {
     if !kernel.insts.iter().any(|inst| matches!(inst, Inst::LoadAt(..))) {
         return starts;
     }
-    let builder = builder_like(kernel, &kernel.axes);
-    let mut ids = Vec::with_capacity(kernel.insts.len());
-    kernel.insts.iter().for_each(|inst| ids.push(builder.push(inst.map(|v: ValueId| ids[v.index()])).id()));
+    let (builder, ids) = built(kernel);
     for (id, inst) in kernel.insts.iter().enumerate() {
         let Inst::LoadAt(param, x) = *inst else { continue };
         let is_inside =

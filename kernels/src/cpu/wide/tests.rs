@@ -21,9 +21,9 @@ use crate::epilogue::Epilogue;
 use crate::ir::random::{
     random_inputs, random_kernel, random_kernel_of_positions, random_kernel_of_selects, random_kernel_with_calls,
 };
-use crate::ir::{Affine, Compare, Kernel, KernelBuilder, ParamId, ReductionOp, Value};
+use crate::ir::{Affine, Compare, Inst, Kernel, KernelBuilder, Param, ParamId, ReductionOp, Store, Value, ValueId};
 use crate::library::TileShape;
-use crate::schedule::{LoopForm, Nest, Schedule, cut_kernel, prepared, schedule, tile_nest};
+use crate::schedule::{LoopForm, Nest, Schedule, cut_kernel, prepared, schedule, settled, tile_nest};
 
 /// As few registers as an instruction can name, so that values must move.
 const FEW: u32 = super::regs::MOST_NAMED;
@@ -599,14 +599,16 @@ fn gathers_have_the_bits_of_cranelift() {
     }
 }
 
-/// The rows of a table that `n_rows` numbers choose, and the sums of each.
-fn rows_of_table([n_rows, entries, columns]: [usize; 3], dtype: DType) -> [Kernel; 2] {
-    [false, true].map(|reduces| {
+/// The rows of a table that `n_rows` numbers choose, or their own numbers, and the sums of each.
+fn rows_of_table([n_rows, entries, columns]: [usize; 3], dtype: DType) -> [Kernel; 3] {
+    [(true, false), (true, true), (false, false)].map(|(is_chosen, reduces)| {
         let k = KernelBuilder::new();
         let (chosen, table) = (k.param(DType::I64, n_rows, false), k.param(dtype, entries * columns, false));
-        k.axis(n_rows, false);
-        let column = k.axis(columns, reduces);
-        let row = k.load(chosen, Affine::new(0, &[1, 0])).max(0_i64).min(entries as i64 - 1);
+        let (number, column) = (k.axis(n_rows, false), k.axis(columns, reduces));
+        let row = match is_chosen {
+            true => k.load(chosen, Affine::new(0, &[1, 0])).max(0_i64).min(entries as i64 - 1),
+            false => (k.index(number) * 2_i64).min(entries as i64 - 1),
+        };
         let value = k.load_at(table, row * columns as i64 + k.index(column));
         k.store(k.param(dtype, n_rows * columns, true), Affine::new(0, &[columns as i64, 1]), value);
         if reduces {
@@ -616,30 +618,25 @@ fn rows_of_table([n_rows, entries, columns]: [usize; 3], dtype: DType) -> [Kerne
     })
 }
 
-/// A row at a computed position is read as vectors, which stay within the table.
+/// A row at a computed position, of 64 bits or of 32, is read as vectors, which stay within the table.
 #[test]
 #[cfg(unix)]
 fn rows_at_computed_positions_are_read_as_vectors() {
-    let mut n_rows_read = 0;
     for columns in [4, 5, 16, 17, 31, 33, 64, 70, 129] {
         for dtype in [DType::F32, DType::F64, DType::I32, DType::I64] {
             for (kind, kernel) in rows_of_table([7, 3, columns], dtype).into_iter().enumerate() {
                 let (inputs, schedule) = (random_inputs(&kernel, columns as u64), schedule(&kernel));
-                for nest in &schedule.nests {
-                    n_rows_read += row_starts(&LoopForm::of_nest(nest)).iter().flatten().count();
-                }
                 let name = format!("kind {kind} of {columns} of {dtype}");
+                let starts = |nest| row_starts(&LoopForm::of_nest(nest)).iter().flatten().count();
+                assert_eq!(schedule.nests.iter().map(starts).sum::<usize>(), 1, "{name}");
                 assert_eq!(check(&kernel, &inputs, &name), 2 * levels().len() * schedule.nests.len(), "{name}");
-                compare(
-                    &kernel,
-                    &run_functions(&kernel, &schedule, &narrow_functions(&schedule), &inputs, 1, false).0,
-                    &expected(&kernel, &inputs),
-                    1e-5,
-                    &name,
-                );
+                let run =
+                    |functions: &[Arc<Function>]| run_functions(&kernel, &schedule, functions, &inputs, 1, false).0;
+                let made = run(&narrow_functions(&schedule));
+                compare(&kernel, &made, &expected(&kernel, &inputs), 1e-5, &name);
                 for level in levels() {
                     let (functions, _) = functions(&schedule, level, u32::MAX, &name);
-                    let (expected, _) = run_functions(&kernel, &schedule, &functions, &inputs, 1, false);
+                    let expected = run(&functions);
                     for at_end in [true, false] {
                         let made = run_guarded(&kernel, &schedule, &functions, &inputs, at_end, false);
                         compare(&kernel, &made, &expected, 0.0, &name);
@@ -648,7 +645,53 @@ fn rows_at_computed_positions_are_read_as_vectors() {
             }
         }
     }
-    assert!(n_rows_read >= 72, "{n_rows_read} rows are read as vectors");
+}
+
+/// A kernel with the sums of its floats over all axes except the first `kept`, so that nothing is simplified before it is
+/// scheduled.
+fn with_sums(kernel: &Kernel, kept: usize) -> Kernel {
+    let (mut kernel, dtypes) = (kernel.clone(), kernel.dtypes());
+    kernel.axes.iter_mut().skip(kept).for_each(|axis| axis.reduced = true);
+    let mut strides = vec![0; kernel.axes.len()];
+    let mut len = 1;
+    for axis in (0..kept).rev() {
+        strides[axis] = len as i64;
+        len *= kernel.axes[axis].extent;
+    }
+    let values: Vec<ValueId> = kernel.stores.iter().map(|store| store.value).collect();
+    for value in values.into_iter().filter(|value| dtypes[value.index()].is_float()) {
+        let param = ParamId(kernel.params.len() as u32);
+        kernel.params.push(Param { dtype: dtypes[value.index()], len, written: true });
+        kernel.insts.push(Inst::Reduce(ReductionOp::Sum, value));
+        let value = ValueId(kernel.insts.len() as u32 - 1);
+        kernel.stores.push(Store { param, at: Affine::new(0, &strides), value });
+    }
+    kernel
+}
+
+/// Coordinates that are simplified when the schedule is settled leave all bits as they are.
+#[test]
+fn sums_keep_their_bits_when_coordinates_are_simplified() {
+    let (mut n_changed, mut n_kept) = (0, 0);
+    for seed in 0..300 {
+        let kernel = random_kernel_of_positions(seed);
+        let kept = seed as usize % kernel.axes.len().max(1);
+        let kernel = prepared(&with_sums(&kernel, kept));
+        if kernel.verify().is_err() || !kernel.insts.iter().any(|inst| matches!(inst, Inst::Reduce(..))) {
+            continue;
+        }
+        let (inputs, before) = (random_inputs(&kernel, seed), settled(&kernel));
+        let changed = schedule(&kernel).nests.iter().zip(&before.nests).filter(|(x, y)| x.kernel != y.kernel).count();
+        n_changed += changed;
+        n_kept += usize::from(changed > 0 && kept > 0);
+        let run = |schedule: &Schedule, functions: &[Arc<Function>]| {
+            run_functions(&kernel, schedule, functions, &inputs, 1, false).0
+        };
+        let (expected, after) = (run(&before, &narrow_functions(&before)), schedule(&kernel));
+        compare(&kernel, &run(&after, &narrow_functions(&after)), &expected, 0.0, &format!("seed {seed}"));
+        check(&kernel, &inputs, &format!("seed {seed}"));
+    }
+    assert!(n_changed > 50 && n_kept > 20, "{n_changed} nests changed, {n_kept} kernels that keep axes");
 }
 
 /// A kernel over a result of `[2, 5, width]` elements that reads it, one element of each column, one of each row of the

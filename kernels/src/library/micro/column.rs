@@ -283,7 +283,7 @@ unsafe fn lanes<S: Simd, const V: usize>(x: &Column<S::Elem>, i: usize, steps: R
 /// Rows and steps that vectors of eight lanes exchange at a time.
 const EIGHT: usize = 8;
 
-/// Some times eight rows whose steps are neighbours in memory; returns the number of rows.
+/// As many blocks of eight rows as registers have sums for, whose steps are neighbours in memory; returns the number of rows.
 #[inline(always)]
 unsafe fn turned_rows<S: Simd>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> usize {
     // SAFETY: handed on; no more rows than are left.

@@ -12,7 +12,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::copy::Staging;
-use super::grid::{ColumnSource, Grid, ROWS};
+use super::grid::{ColumnSource, Grid, ROWS, rows_of_copies};
 use super::pack::{CHUNK, PanelSource, Strided};
 use super::small::Unpacked;
 use super::tile::Block;
@@ -149,7 +149,14 @@ fn reads_in_place<T>(kernels: &Kernels<T>, m: usize, row: usize, k: usize) -> bo
     const FAR: usize = 1 << 20;
     let bytes = row.saturating_mul(block_depth(k)).saturating_mul(size_of::<T>());
     let is_near = if kernels.is_short() { bytes < FAR } else { bytes <= NEAR };
-    let few_rows = if kernels.is_quick { ROWS } else { FEW_PANELS * kernels.heights[0] };
+    // With long vectors one task below another copies a panel as fast as all would pack it.
+    let few_rows = if kernels.is_quick && !kernels.is_short() {
+        ROWS.max(rows_of_copies::<T>(k))
+    } else if kernels.is_quick {
+        ROWS
+    } else {
+        FEW_PANELS * kernels.heights[0]
+    };
     m <= few_rows || is_near
 }
 
@@ -216,7 +223,7 @@ impl Engine {
         unsafe { self.multiply_in_parts(x, split_depth(x.m, x.n, x.k), done) };
     }
 
-    /// As [`Engine::multiply`], with sums of `part` steps that are added up in order.
+    /// As [`Engine::multiply`], with sums of `part` steps that are added up in order: whole blocks, unless it is all steps.
     ///
     /// # Safety
     ///

@@ -15,6 +15,15 @@ pub(crate) fn is_one_task(m: usize, n: usize, k: usize) -> bool {
     m.saturating_mul(n).saturating_mul(k) <= MIN_TASK
 }
 
+/// Rows and columns of a task that copies what it multiplies, at most.
+const MOST: usize = 512;
+
+/// Rows of such a task, at most: a second-level cache holds their panels beside all else.
+pub(super) fn rows_of_copies<T>(k: usize) -> usize {
+    const BYTES: usize = 256 << 10;
+    (BYTES / (block_depth(k) * size_of::<T>())).min(MOST)
+}
+
 /// Where tasks find column panels.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ColumnSource {
@@ -78,10 +87,6 @@ impl Grid {
     /// Tasks that copy what they multiply. The larger they are the less each copies for its share of the product, so they
     /// are few. Squares copy least; short vectors copy rows with more effort than columns, so their tasks are wider.
     fn of_copies<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], source: ColumnSource, divides: bool) -> Grid {
-        /// Bytes of row panels that a second-level cache holds beside all else.
-        const BYTES: usize = 256 << 10;
-        /// Rows and columns of a task at most.
-        const MOST: usize = 512;
         /// Bytes of a right operand that the second-level cache of each core keeps from one product to the next.
         const SMALL: usize = 256 << 10;
         /// Rows of a task at least, where there are so many, and if B is small.
@@ -95,7 +100,7 @@ impl Grid {
         let few = power_of_two(work.div_ceil(TASK).clamp(2, 4));
         let wanted = MANY.into_iter().filter(|least| work >= *least).fold(few, |tasks, _| 2 * tasks);
         let wanted = if divides { wanted } else { 1 };
-        let rows = (BYTES / (block_depth(k) * size_of::<T>())).min(MOST);
+        let rows = rows_of_copies::<T>(k);
         let mut down = m.div_ceil(rows).next_multiple_of(if m > 4 * rows { 4 } else { 1 });
         let mut across = n.div_ceil(MOST);
         // Tasks that differ in rows alone leave rows with the thread that reads them next.

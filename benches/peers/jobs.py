@@ -1,0 +1,222 @@
+"""The jobs of benches/jobs.rs by JAX or PyTorch: jobs.py jax|torch NAME ...; and the table of ratios: jobs.py table FOLDER,
+which reads FOLDER/jobs.*.jsonl."""
+import glob, json, os, sys, time
+
+SAMPLES, SECONDS = 15, 0.25
+
+
+def table(folder):
+    best = {}
+    for path in sorted(glob.glob(os.path.join(folder, "jobs.*.jsonl"))):
+        system = os.path.basename(path).split(".")[1]
+        for text in open(path):
+            line = json.loads(text)
+            runs = best.setdefault(line["job"], {})
+            if system not in runs or line["us"] < runs[system]["us"]:
+                runs[system] = line
+    ratio = lambda runs: runs["retape"]["us"] / min(r["us"] for s, r in runs.items() if s != "retape")
+    print("| job | retape | JAX | PyTorch | ratio |\n|---|---|---|---|---|")
+    rows = [(name, runs) for name, runs in best.items() if "retape" in runs and len(runs) > 1]
+    for name, runs in rows:
+        cells = [f"{runs[s]['us']:.0f} us" if s in runs else "" for s in ("retape", "jax", "torch")]
+        print(f"| {name} | {' | '.join(cells)} | {ratio(runs):.2f} |")
+    losses = lambda runs: [r["loss"] for r in runs.values()]
+    apart = [n for n, runs in rows if max(losses(runs)) - min(losses(runs)) > 2e-3 * max(map(abs, losses(runs)))]
+    print("\n" + (f"Losses differ: {', '.join(apart)}." if apart else "Losses agree."))
+
+
+if sys.argv[1] == "table":
+    table(sys.argv[2])
+    sys.exit()
+
+threads = int(os.environ.get("THREADS", "2"))
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+import numpy as np
+
+system, names = sys.argv[1], sys.argv[2:]
+
+
+def data(shape, seed):
+    n = int(np.prod(shape))
+    numbers = (np.arange(n, dtype=np.int64) * 7919 + seed * 104729) % 10007
+    return ((numbers.astype(np.float32) / np.float32(10007) - np.float32(0.5)) * np.float32(2)).reshape(shape)
+
+
+if system == "jax":
+    import jax, jax.numpy as np_
+    from jax import lax
+
+    array, log, sqrt, tanh, sin, cos = (
+        np_.asarray, np_.log, np_.sqrt, np_.tanh, np_.sin, np_.cos)
+    einsum, permute, cumsum, sort, concat, zeros = (
+        np_.einsum, np_.transpose, np_.cumsum, np_.sort, np_.concatenate, np_.zeros)
+    relu, softmax, gelu = jax.nn.relu, jax.nn.softmax, lambda x: jax.nn.gelu(x, approximate=True)
+    log_softmax = lambda x: jax.nn.log_softmax(x, -1)
+    rows, along = lambda x, i: x[i], lambda x, i: np_.take_along_axis(x, i, 1)
+    pad, diagonal, cholesky = lambda u: np_.pad(u, 1), np_.diagonal, np_.linalg.cholesky
+    solve = lambda l, b: jax.scipy.linalg.solve_triangular(l, b, lower=True)
+    entropy = lambda x, labels: -np_.mean(np_.take_along_axis(log_softmax(x), labels[:, None], 1))
+
+    def conv(x, w, stride=1, groups=1):
+        return lax.conv_general_dilated(x, w, (stride, stride), "SAME", feature_group_count=groups,
+                                        dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    def max_pool(x):
+        return lax.reduce_window(x, -np_.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), [(0, 0), (1, 1), (1, 1), (0, 0)])
+
+    def layer_norm(x, scale, offset):
+        d = x - x.mean(-1, keepdims=True)
+        return d / sqrt((d * d).mean(-1, keepdims=True) + 1e-5) * scale + offset
+
+    def batch_norm(x, scale, offset):
+        mean = x.mean((0, 1, 2))
+        return (x - mean) * (scale / sqrt((x * x).mean((0, 1, 2)) - mean * mean + 1e-5)) + offset
+
+    def attention(q, k, v, causal):
+        scores = einsum("bqhd,bkhd->bhqk", q, k) * 0.125
+        if causal:
+            scores = np_.where(np_.tril(np_.ones(scores.shape[-2:], bool)), scores, -1e30)
+        return einsum("bhqk,bkhd->bqhd", softmax(scores, -1), v)
+
+    def steps(loss, inputs):
+        inputs = [array(x) for x in inputs]
+        both = jax.jit(jax.value_and_grad(loss))
+        return lambda: jax.block_until_ready(both(inputs))[0]
+else:
+    import torch, torch.nn.functional as F
+
+    torch.set_num_threads(threads)
+    array, log, sqrt, tanh, sin, cos = (
+        torch.as_tensor, torch.log, torch.sqrt, torch.tanh, torch.sin, torch.cos)
+    einsum, cumsum, concat, zeros = torch.einsum, torch.cumsum, torch.cat, lambda shape: torch.zeros(*shape)
+    permute, sort = lambda x, axes: x.permute(axes), lambda x, axis: torch.sort(x, axis)[0]
+    relu, softmax, gelu = torch.relu, torch.softmax, lambda x: F.gelu(x, approximate="tanh")
+    log_softmax = lambda x: torch.log_softmax(x, -1)
+    rows, along = lambda x, i: F.embedding(i, x), lambda x, i: torch.gather(x, 1, i)
+    pad, diagonal, cholesky = lambda u: F.pad(u, (1, 1, 1, 1)), torch.diagonal, torch.linalg.cholesky
+    solve = lambda l, b: torch.linalg.solve_triangular(l, b, upper=False)
+    entropy = F.cross_entropy
+
+    def conv(x, w, stride=1, groups=1):
+        gap = lambda n, k: max((-(-n // stride) - 1) * stride + k - n, 0)
+        high, wide = gap(x.shape[1], w.shape[0]), gap(x.shape[2], w.shape[1])
+        x, w = x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1)
+        padding = (high // 2, wide // 2)
+        if high % 2 or wide % 2:
+            x, padding = F.pad(x, (wide // 2, wide - wide // 2, high // 2, high - high // 2)), 0
+        return F.conv2d(x, w, stride=stride, groups=groups, padding=padding).permute(0, 2, 3, 1)
+
+    max_pool = lambda x: F.max_pool2d(x.permute(0, 3, 1, 2), 3, 2, 1)
+    layer_norm = lambda x, scale, offset: F.layer_norm(x, (x.shape[-1],), scale, offset, 1e-5)
+    batch_norm = lambda x, scale, offset: F.batch_norm(x.permute(0, 3, 1, 2), None, None, scale, offset, True)
+
+    def attention(q, k, v, causal):
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=0.125)
+
+    def steps(loss, inputs):
+        inputs = [torch.from_numpy(x).requires_grad_() for x in inputs]
+
+        def step():
+            for x in inputs:
+                x.grad = None
+            value = loss(inputs)
+            value.backward()
+            return value.detach()
+
+        return step
+
+
+def energy(x):
+    return (x * x).mean()
+
+
+def numbers(n, factor, modulus):
+    return array(np.arange(n) * factor % modulus)
+
+
+def recurrent(x):
+    h = zeros((16, 64))
+    for step in range(32):
+        h = tanh(x[0][step] @ x[1] + h @ x[2] * 0.1)
+    return energy(h)
+
+
+def diffusion(x):
+    u = x[0]
+    inside = lambda row, column: u[row:row + 510, column:column + 510]
+    for _ in range(10):
+        center = inside(1, 1)
+        around = inside(0, 1) + inside(2, 1) + inside(1, 0) + inside(1, 2)
+        u = pad(center + (around - center * 4.0) * 0.1)
+    return energy(u)
+
+
+def likelihood(x):
+    factor = cholesky(x[0] @ x[0].T * 0.01 + array(np.eye(300, dtype=np.float32)) * 10.0)
+    solved = solve(factor, x[1])
+    return (solved * solved).sum() + log(diagonal(factor)).sum()
+
+
+same = lambda x: energy(conv(*x))
+by_2 = lambda x: energy(conv(*x, stride=2))
+labels, entries, places = numbers(1024, 7, 1000), numbers(4096, 37, 10000), numbers(512 * 64, 37, 1024).reshape(512, 64)
+JOBS = [
+    ("conv3x3_64_56", [[8, 56, 56, 64], [3, 3, 64, 64]], same),
+    ("conv3x3_128_28", [[8, 28, 28, 128], [3, 3, 128, 128]], same),
+    ("conv3x3_256_14", [[8, 14, 14, 256], [3, 3, 256, 256]], same),
+    ("conv3x3_512_7", [[8, 7, 7, 512], [3, 3, 512, 512]], same),
+    ("conv3x3_512_7_one", [[1, 7, 7, 512], [3, 3, 512, 512]], same),
+    ("conv3x3_by2_256_512", [[8, 14, 14, 256], [3, 3, 256, 512]], by_2),
+    ("conv1x1_256_64", [[8, 28, 28, 256], [1, 1, 256, 64]], same),
+    ("conv1x1_64_256", [[8, 28, 28, 64], [1, 1, 64, 256]], same),
+    ("conv7x7_by2_3_64", [[4, 112, 112, 3], [7, 7, 3, 64]], by_2),
+    ("conv5x5_6_16", [[64, 28, 28, 6], [5, 5, 6, 16]], same),
+    ("conv9x9_32_32", [[4, 32, 32, 32], [9, 9, 32, 32]], same),
+    ("conv3x3_12_20", [[16, 32, 32, 12], [3, 3, 12, 20]], same),
+    ("conv_groups8_64", [[8, 28, 28, 64], [3, 3, 8, 64]], lambda x: energy(conv(*x, groups=8))),
+    ("conv_depthwise_96", [[8, 28, 28, 96], [3, 3, 1, 96]], lambda x: energy(conv(*x, groups=96))),
+    ("conv_line_5_32_64", [[16, 1, 512, 32], [1, 5, 32, 64]], same),
+    ("max_pool3x3_by2", [[8, 56, 56, 64]], lambda x: energy(max_pool(x[0]))),
+    ("batch_norm", [[32, 28, 28, 64], [64], [64]], lambda x: energy(batch_norm(*x))),
+    ("layer_norm", [[512, 768], [768], [768]], lambda x: energy(layer_norm(*x))),
+    ("softmax", [[1024, 1024]], lambda x: energy(softmax(x[0], -1))),
+    ("softmax_columns", [[1024, 512]], lambda x: energy(softmax(x[0], 0))),
+    ("log_softmax_slice", [[256, 10000]], lambda x: -log_softmax(x[0])[:, 3:4].mean()),
+    ("log_softmax_slice_64", [[4096, 64]], lambda x: -log_softmax(x[0])[:, 3:4].mean()),
+    ("cross_entropy", [[1024, 1000]], lambda x: entropy(x[0], labels)),
+    ("embedding", [[10000, 64]], lambda x: energy(rows(x[0], entries))),
+    ("take_along", [[512, 1024]], lambda x: energy(along(x[0], places))),
+    ("feed_forward", [[256, 512], [512, 2048], [2048, 512]], lambda x: energy(gelu(x[0] @ x[1]) @ x[2])),
+    ("perceptron_one", [[1, 256], [256, 256], [256, 256], [256, 10]],
+     lambda x: energy(tanh(tanh(x[0] @ x[1]) @ x[2]) @ x[3])),
+    ("batched_64", [[64, 64, 64], [64, 64, 64]], lambda x: energy(x[0] @ x[1])),
+    ("batched_vector", [[256, 64, 64], [256, 64]], lambda x: energy(einsum("bij,bj->bi", x[0], x[1]))),
+    ("matrix_vector", [[4096, 1024], [1024]], lambda x: energy(x[0] @ x[1])),
+    ("tall", [[20000, 32], [32, 32]], lambda x: energy(relu(x[0] @ x[1]))),
+    ("distances", [[256, 16], [256, 16]], lambda x: sqrt(((x[0][:, None] - x[1][None]) ** 2).sum(-1)).mean()),
+    ("attention_512_causal", [[2, 512, 8, 64]] * 3, lambda x: energy(attention(*x, True))),
+    ("attention_2048", [[1, 2048, 4, 64]] * 3, lambda x: energy(attention(*x, False))),
+    ("recurrent", [[32, 16, 32], [32, 64], [64, 64]], recurrent),
+    ("diffusion", [[512, 512]], diffusion),
+    ("likelihood", [[300, 300], [300, 1]], likelihood),
+    ("cumsum", [[512, 1024]], lambda x: energy(cumsum(x[0], 1))),
+    ("sort", [[256, 1024]], lambda x: energy(sort(x[0], 1))),
+    ("permute", [[64, 64, 128]], lambda x: energy(permute(x[0], (0, 2, 1))) + tanh(permute(x[0], (1, 0, 2))).sum()),
+    ("concat", [[512, 100], [512, 28], [512, 128]], lambda x: energy(tanh(concat(list(x), 1)))),
+    ("sines", [[512, 1024]], lambda x: energy(sin(x[0]) * cos(x[0]))),
+]
+for name, shapes, loss in JOBS:
+    if names and name not in names:
+        continue
+    step = steps(loss, [data(shape, n) for n, shape in enumerate(shapes)])
+    start = time.perf_counter()
+    value = float(step())
+    first, times, begin = time.perf_counter() - start, [], time.perf_counter()
+    while len(times) < SAMPLES or time.perf_counter() - begin < SECONDS:
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    times.sort()
+    print(json.dumps({"job": name, "us": round(times[len(times) // 2] * 1e6, 1), "first_us": round(first * 1e6),
+                      "loss": value}), flush=True)
