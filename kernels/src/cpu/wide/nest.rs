@@ -450,9 +450,9 @@ pub(super) fn row_starts(form: &LoopForm<'_>) -> Vec<Option<ValueId>> {
 
 /// The other operand of a position that is a sum with the coordinate along the vector axis, if it does not depend on that.
 fn row_start(form: &LoopForm<'_>, x: ValueId) -> Option<ValueId> {
-    let uncast = |x: ValueId| match form.kernel.insts[x.index()] {
-        Inst::Cast(DType::I64 | DType::I32, x) if form.dtypes[x.index()] != DType::U32 => x,
-        _ => x,
+    let uncast = |x: ValueId| {
+        let Inst::Cast(DType::I64 | DType::I32, from) = form.kernel.insts[x.index()] else { return x };
+        if form.dtypes[from.index()] == DType::U32 { x } else { from }
     };
     let x = uncast(x);
     let Inst::Binary(Binary::Add, x, y) = form.kernel.insts[x.index()] else { return None };
@@ -478,12 +478,13 @@ fn needless(form: &LoopForm<'_>, row_starts: &[Option<ValueId>]) -> Vec<bool> {
             continue;
         }
         let mut need = |v: ValueId| is_needless[v.index()] = false;
-        match inst {
-            Inst::LoadAt(_, x) => need(row_starts[id].or_else(|| short_position(form, *x)).unwrap_or(*x)),
-            // The condition is the first operand.
-            Inst::Select(..) if chosen(form, id).is_some() => inst.operands().into_iter().skip(1).for_each(need),
-            _ => inst.operands().into_iter().for_each(need),
+        if let Inst::LoadAt(_, x) = inst {
+            need(row_starts[id].or_else(|| short_position(form, *x)).unwrap_or(*x));
+            continue;
         }
+        // The condition of a select is the first operand.
+        let n_folded = usize::from(chosen(form, id).is_some());
+        inst.operands().into_iter().skip(n_folded).for_each(need);
     }
     is_needless
 }
