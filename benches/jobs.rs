@@ -144,7 +144,10 @@ fn input(shape: &[usize], seed: usize) -> Tensor {
 }
 
 fn main() -> Result<()> {
-    let names: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let (options, names): (Vec<String>, Vec<String>) = std::env::args().skip(1).partition(|arg| arg.starts_with('-'));
+    // Once, to see that they run.
+    let (samples, time) =
+        if options.iter().any(|option| option == "--test") { (1, Duration::ZERO) } else { (SAMPLES, TIME) };
     for Job { name, shapes, loss } in JOBS.iter().filter(|job| names.is_empty() || names.iter().any(|n| n == job.name))
     {
         let inputs: Vec<Tensor> = shapes.iter().enumerate().map(|(n, shape)| input(shape, n)).collect();
@@ -157,7 +160,7 @@ fn main() -> Result<()> {
         let (loss, _) = step.call(&inputs)?;
         let (first, loss) = (start.elapsed(), loss.item::<f32>()?);
         let (mut times, start) = (vec![], Instant::now());
-        while times.len() < SAMPLES || start.elapsed() < TIME {
+        while times.len() < samples || start.elapsed() < time {
             let start = Instant::now();
             let results = step.call(&inputs)?;
             times.push(start.elapsed());

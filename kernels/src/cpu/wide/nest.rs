@@ -457,7 +457,10 @@ fn row_start(form: &LoopForm<'_>, x: ValueId) -> Option<ValueId> {
     let x = uncast(x);
     let Inst::Binary(Binary::Add, x, y) = form.kernel.insts[x.index()] else { return None };
     matches!(form.dtypes[x.index()], DType::I32 | DType::I64).then_some(())?;
-    let is_coordinate = |x: ValueId| matches!(form.kernel.insts[uncast(x).index()], Inst::Index(axis) if Some(axis.index()) == form.axis);
+    let is_coordinate = |x: ValueId| {
+        let Inst::Index(axis) = form.kernel.insts[uncast(x).index()] else { return false };
+        Some(axis.index()) == form.axis
+    };
     let start = |x: ValueId, y: ValueId| (is_coordinate(x) && !form.is_grouped(y.index())).then_some(y);
     start(x, y).or_else(|| start(y, x))
 }

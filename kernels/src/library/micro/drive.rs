@@ -149,7 +149,7 @@ fn reads_in_place<T>(kernels: &Kernels<T>, m: usize, row: usize, k: usize) -> bo
     const FAR: usize = 1 << 20;
     let bytes = row.saturating_mul(block_depth(k)).saturating_mul(size_of::<T>());
     let is_near = if kernels.is_short() { bytes < FAR } else { bytes <= NEAR };
-    // With long vectors one task below another copies a panel as fast as all would pack it.
+    // Where one task has all rows, it copies each panel once, as packing would, and no thread waits for another.
     let few_rows = if kernels.is_quick && !kernels.is_short() {
         ROWS.max(rows_of_copies::<T>(k))
     } else if kernels.is_quick {
