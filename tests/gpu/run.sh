@@ -17,8 +17,9 @@
 # Tests take at most RETAPE_GPU_LIMIT seconds in all (540 unless set), and no measurement begins after --budget seconds
 # (500), so each of these ends within ten minutes; what there was no time for is named in the figures, or fails as a test.
 # Where a machine is lent for ten minutes at a time, do it in parts. Each adds its figures to those that the file has of
-# the same device and commit, so bring the file along. On an H100 or H200 the tests took 45 to 55 seconds when each had a process of its
-# own, eight at a time; a first torch.compile of a model can take more than a minute, so that it may be left out (--skip):
+# the same device and commit, so bring the file along. On an H100 or H200 the tests took 45 to 55 seconds when each had a
+# process of its own, eight at a time; a first torch.compile of a model can take more than a minute, so that it may be
+# left out (--skip):
 #
 #   tests/gpu/run.sh tests
 #   tests/gpu/run.sh bench --only check,cold
