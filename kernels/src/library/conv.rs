@@ -70,6 +70,9 @@ descriptor! {
     }
 }
 
+/// Elements of a filter that a second-level cache holds a few times.
+const MOST_LIGHT: usize = 1 << 16;
+
 /// Elements of a filter that a second-level cache holds, beside some of an image.
 const MOST_NEAR: usize = 1 << 19;
 
@@ -244,6 +247,11 @@ impl Conv2d {
     /// Kernel positions times input channels: the length of a sum of the forward pass.
     pub(crate) fn n_taps(&self) -> usize {
         count(&[self.kernel_height, self.kernel_width, self.channels()[0]])
+    }
+
+    /// Elements of a group's filter.
+    pub(super) fn filter_of_group(&self) -> usize {
+        count(&[self.n_taps(), self.channels()[1]])
     }
 
     /// The buffers as elements, checked.
@@ -433,19 +441,22 @@ impl Conv2d {
     /// no product in place of this pass would be cut along its depth: in place, no sum is.
     fn is_light(&self) -> bool {
         let [m, n, k] = self.product();
-        count(&[n, k]) <= 1 << 16 && !is_split(m, n, k)
+        count(&[n, k]) <= MOST_LIGHT && !is_split(m, n, k)
     }
 
-    /// The same for the filter gradient, whose chains are lines of pixels and whose partial results must be small.
+    /// The same for the filter gradient, whose chains are lines of pixels: enough of them, for a filter that makes up for
+    /// fewer if it is heavy.
     pub(super) fn is_gradient_direct(&self) -> bool {
         let [out_height, out_width] = self.out_extent();
-        let size = self.n_taps() * self.channels()[1];
         let chain = lines_of_chain([out_height, out_width]);
-        // Otherwise each channel would have a product of its own.
-        let least = if self.groups > 1 && self.channels() == [1, 1] { 1 } else { 64 };
+        let least = match self.filter_of_group() {
+            // Otherwise each channel would have a product of its own.
+            _ if self.groups > 1 && self.channels() == [1, 1] => 1,
+            0..=MOST_LIGHT => 64,
+            _ => 32,
+        };
         self.batch > 0
             && out_height * out_width >= least
-            && size <= 1 << 16
             && self.kernel_height * self.kernel_width > 1
             && self.holds(chain)
     }
@@ -462,7 +473,7 @@ impl Conv2d {
         let last = ((self.batch - 1) * self.height + y) * self.width + x;
         let after = self.batch * self.height * self.width - last - 1;
         let k = count(&[self.batch, outputs[0], outputs[1]]);
-        n_in * n_out <= 1 << 16 && is_split(n_in, n_out, k) && after * self.in_channels >= 16
+        n_in * n_out <= MOST_LIGHT && is_split(n_in, n_out, k) && after * self.in_channels >= 16
     }
 
     /// Whether a task can hold what some lines of outputs read of an image, or of a cotangent, with its padding. The
@@ -686,7 +697,9 @@ impl<T: Real> ConvCall<'_, T> {
         let first = group * n_out;
         // SAFETY: the cotangent's channels of this group; `ct` outlives the product.
         let channels = unsafe { Strided::new(ct.as_ptr().wrapping_add(first), 1, op.out_channels as isize) };
-        let gradient = FilterGradient { window: op.window(group, image), ct: &channels, batch: op.batch, n: n_out };
+        let window = op.window(group, image);
+        let (batch, tap_rows) = (op.batch, window.channels);
+        let gradient = FilterGradient { window, ct: &channels, batch, n: n_out, tap_rows };
         let out = self.out.wrapping_add(first);
         if op.is_gradient_direct() {
             // SAFETY: the output is this group's columns of the result.

@@ -542,7 +542,7 @@ impl<T: Real> Depthwise<'_, T> {
         epilogue: TileCallback<'_>,
         of_images: &(dyn Fn(Range<usize>, &mut [T]) + Sync),
     ) {
-        let (batch, images) = (self.op.batch, images_of_task(self.op.batch));
+        let (batch, images) = (self.op.batch, images_of_task(self.op.batch, self.op.filter_of_group()));
         let (size, work) = (out.len(), count(&[ct.len(), self.parts[0].offsets.len()]));
         with_scratch::<T, _>(size * batch.div_ceil(images), |partial| {
             for_each_chunk(partial, size, work, &|task, sums| {

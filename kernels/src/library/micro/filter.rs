@@ -10,10 +10,13 @@ use super::drive::{Engine, Output};
 use super::pack::{PanelSource, Strided};
 use super::sliding::{MOST_TAPS, SPARE_ROWS, Sliding};
 use super::tile::Lines;
-use super::{Kernels, Layout, Real, Window, with_scratch};
+use super::{Kernels, Layout, Real, Window, WindowAxis, with_scratch};
 
 /// Bytes that the pixels of a chain span from where they are copied: half of a first-level cache.
 pub(super) const FAR: usize = 16 << 10;
+
+/// Bytes of a cache line, the channels of a group: 16 or 8 elements.
+pub(super) const GROUP_BYTES: usize = 64;
 
 /// Outputs of a line from which on taps that follow each other share pixels.
 const LONG_LINE: usize = 10;
@@ -28,6 +31,8 @@ pub(crate) struct FilterGradient<'a, T> {
     pub(crate) batch: usize,
     /// Channels of the cotangent's group.
     pub(crate) n: usize,
+    /// Rows of the result from one tap to the next: the channels of a group of the image, if the window has a part of them.
+    pub(crate) tap_rows: usize,
 }
 
 /// The cotangent's channels at the pixels of a chain: in panels, or where they lie.
@@ -44,9 +49,12 @@ pub(crate) fn lines_of_chain([height, width]: [usize; 2]) -> usize {
     (256 / width.max(1)).clamp(1, height.max(1))
 }
 
-/// Images whose chains are added up before those of others, in a filter's gradient of a batch.
-pub(crate) fn images_of_task(batch: usize) -> usize {
-    batch.div_ceil(TASKS)
+/// Images whose chains are added up before those of others, in a gradient of a filter of `size` elements: tasks have partial
+/// results of their own, unless these would be large.
+pub(crate) fn images_of_task(batch: usize, size: usize) -> usize {
+    /// Elements of all partial results.
+    const PARTIAL: usize = 1 << 20;
+    batch.div_ceil((PARTIAL / size.max(1)).clamp(1, TASKS))
 }
 
 /// Where each pixel of some lines lies, by the distances of lines and of pixels.
@@ -58,10 +66,31 @@ pub(super) fn pixels_of_lines([lines, width]: [usize; 2], [line, pixel]: [usize;
     pixels
 }
 
-impl<T: Real> FilterGradient<'_, T> {
+impl<'a, T: Real> FilterGradient<'a, T> {
     /// Number of rows of the result.
     fn n_taps(&self) -> usize {
-        self.window.y.taps * self.window.x.taps * self.window.channels
+        self.window.y.taps * self.window.x.taps * self.tap_rows
+    }
+
+    /// About `n` parts of the rows, of some channels and lines of taps, and the first row of each. Parts have rows enough
+    /// to pay for copies of images and cotangents of their own.
+    fn parts(&self, n: usize) -> Vec<(FilterGradient<'a, T>, usize)> {
+        const LEAST_ROWS: usize = 128;
+        let (w, group) = (&self.window, GROUP_BYTES / size_of::<T>());
+        let n = n.min(self.n_taps() / LEAST_ROWS).max(1);
+        let n_groups = if w.channels.is_multiple_of(group) { w.channels / group } else { 1 };
+        let channels = w.channels / n_groups * n_groups.div_ceil(n.min(n_groups));
+        let lines = w.y.taps.div_ceil((n / w.channels.div_ceil(channels)).clamp(1, w.y.taps));
+        let of_channels = (0..w.channels).step_by(channels);
+        let all = of_channels.flat_map(|channel| (0..w.y.taps).step_by(lines).map(move |line| (channel, line)));
+        all.map(|(channel, line)| {
+            let offset = w.y.offset + line as isize * w.y.dilation;
+            let y = WindowAxis { taps: lines.min(w.y.taps - line), offset, ..w.y };
+            let channels = channels.min(w.channels - channel);
+            let window = Window { image: w.image.get(channel..).unwrap_or_default(), y, channels, ..*w };
+            (FilterGradient { window, ..*self }, line * w.x.taps * self.tap_rows + channel)
+        })
+        .collect()
     }
 
     /// Lines of outputs in one chain.
@@ -127,7 +156,7 @@ impl<T: Real> TapLine<T> {
         fresh: bool,
     ) {
         let w = &x.window.x;
-        let (stride, c_tap) = (w.stride as usize, x.window.channels * x.n);
+        let (stride, c_tap) = (w.stride as usize, x.tap_rows * x.n);
         for first in 0..stride.min(w.taps) {
             let mut tap = first;
             while tap < w.taps {
@@ -181,14 +210,24 @@ impl Engine {
         out_row: usize,
     ) {
         let size = x.n_taps() * x.n;
-        let group = images_of_task(x.batch);
+        let group = images_of_task(x.batch, size);
         let groups = x.batch.div_ceil(group);
-        with_scratch::<T, _>(size * groups, |partial| {
-            let all = Shared(partial.as_mut_ptr());
-            (self.parallel_for)(groups, &|task| {
+        let parts = x.parts(if self.divides { TASKS / groups } else { 1 });
+        let all_parts = |sums: *mut T| {
+            let all = Shared(sums);
+            (self.parallel_for)(groups * parts.len(), &|task| {
+                let (part, row) = &parts[task % parts.len()];
+                let task = task / parts.len();
                 let images = task * group..((task + 1) * group).min(x.batch);
-                self.gradient_of_images(x, images, all.at(task * size));
+                self.gradient_of_images(part, images, all.at(task * size + row * x.n));
             });
+        };
+        if groups == 1 && out_row == x.n {
+            all_parts(out);
+            return;
+        }
+        with_scratch::<T, _>(size * groups, |partial| {
+            all_parts(partial.as_mut_ptr());
             let out = Output { data: out, stride: out_row, rows: None };
             // SAFETY: by the contract of this function.
             unsafe { self.add_parts(partial, [x.n_taps(), x.n], &out) };
@@ -278,7 +317,7 @@ impl Engine {
         let columns = self.columns_of_chain(x, steps, self.narrow, packed);
         // Of a single line of taps, which has no next one, the dilation may be any number.
         let a_tap = if w.y.taps > 1 { w.y.dilation as usize * tile.line } else { 0 };
-        let c_tap = w.x.taps * w.channels * x.n;
+        let c_tap = w.x.taps * x.tap_rows * x.n;
         if self.narrow && x.slides(&kernels) {
             let channels = [w.channels, 1, x.n];
             let lines = [w.y.taps, a_tap, c_tap];
@@ -301,9 +340,9 @@ impl Engine {
         }
         let ChainColumns { b, b_panel, b_row } = columns;
         // Neighbouring taps are neighbours in the copy, so a line of the kernel is one line of rows.
-        let merged = w.x.dilation == 1;
+        let merged = w.x.dilation == 1 && w.channels == x.tap_rows;
         let (mut lines, rows) = if merged { (1, w.x.taps * w.channels) } else { (w.x.taps, w.channels) };
-        let (mut a_line, mut c_line, mut calls) = (w.x.dilation as usize * w.channels, w.channels * x.n, w.y.taps);
+        let (mut a_line, mut c_line, mut calls) = (w.x.dilation as usize * w.channels, x.tap_rows * x.n, w.y.taps);
         if self.narrow && merged {
             // All lines of taps at once, so that there are chains enough where these are short.
             (lines, a_line, c_line, calls) = (w.y.taps, a_tap, c_tap, 1);

@@ -10,14 +10,11 @@ use std::ops::Range;
 
 use super::direct::ImageTile;
 use super::drive::Engine;
-use super::filter::{ChainColumns, FAR, FilterGradient, TapLine, pixels_of_lines};
+use super::filter::{ChainColumns, FAR, FilterGradient, GROUP_BYTES, TapLine, pixels_of_lines};
 use super::tile::Lines;
 use super::window::copy_pieces;
 use super::{Kernels, Real, Window, with_scratch};
 use crate::library::view::vectorized;
-
-/// Bytes of a cache line, the channels of a group: 16 or 8 elements.
-const GROUP_BYTES: usize = 64;
 
 /// A part of an image: for each group, the pixels line by line.
 struct GroupedTile {
@@ -31,7 +28,7 @@ impl GroupedTile {
     /// The part that `tile` holds, for chains of `steps` pixels, if it pays. Where steps leave pixels out, an image is
     /// read too few times for each copy.
     fn new<T: Real>(tile: ImageTile, w: &Window<'_, T>, steps: usize) -> Option<GroupedTile> {
-        let (group, pixel) = (GROUP_BYTES / size_of::<T>(), w.channels * size_of::<T>());
+        let (group, pixel) = (GROUP_BYTES / size_of::<T>(), w.pixel * size_of::<T>());
         let is_far = pixel > GROUP_BYTES && pixel.saturating_mul(steps) > FAR;
         let pays = is_far && w.channels.is_multiple_of(group) && w.x.stride == 1;
         pays.then(|| GroupedTile { tile, group, n_groups: w.channels / group })
@@ -155,7 +152,7 @@ impl<T: Real> GroupedChain<'_, T> {
         if x.slides(&kernels) {
             for group in 0..held.n_groups {
                 for y in 0..w.y.taps {
-                    let row = y * w.x.taps * w.channels + group * held.group;
+                    let row = y * w.x.taps * x.tap_rows + group * held.group;
                     let taps = TapLine {
                         a: self.copy[group * self.plane + held.at_tap(w, y)..].as_ptr(),
                         a_line: held.tile.stride * held.line(),
@@ -175,7 +172,7 @@ impl<T: Real> GroupedChain<'_, T> {
         for (panel, j) in (0..x.n).step_by(kernels.width).enumerate() {
             for group in 0..held.n_groups {
                 for y in 0..w.y.taps {
-                    let row = y * w.x.taps * w.channels + group * held.group;
+                    let row = y * w.x.taps * x.tap_rows + group * held.group;
                     let block = Lines {
                         lines: w.x.taps,
                         rows: held.group,
@@ -188,7 +185,7 @@ impl<T: Real> GroupedChain<'_, T> {
                         b_panel: columns.b_panel,
                         b_row: columns.b_row,
                         c: c.wrapping_add(row * x.n + j),
-                        c_line: w.channels * x.n,
+                        c_line: x.tap_rows * x.n,
                         c_row: x.n,
                         fresh,
                     };

@@ -5,7 +5,7 @@ use retape_runtime::DType;
 use super::{Bytes, DTYPES, Random, check, check_on, engines, run};
 use crate::library::conv::depthwise::Depthwise;
 use crate::library::dense::DenseKernel;
-use crate::library::micro::{Engine, lines_of_chain};
+use crate::library::micro::{Engine, images_of_task, lines_of_chain};
 use crate::library::testing::on_one_and_two_threads;
 use crate::library::{Conv2d, ConvPass};
 
@@ -433,6 +433,47 @@ fn filter_gradients_of_many_channels_agree_with_their_references() {
     }
     assert!(n_grouped > 8 && n_far > 2, "{n_grouped} images have channels in groups, {n_far} cotangents lie apart");
     assert!(n_apart > 0, "no cotangent of a stride lies apart");
+}
+
+/// Gradients of filters whose partial results would be large: of few groups of images, in parts of channels and of lines of
+/// taps.
+#[test]
+fn gradients_of_heavy_filters_agree_with_their_references() {
+    let (mut random, mut n_heavy, mut n_whole) = (Random(0x4ea7), 0, 0);
+    let shapes = [
+        (3, [3, 3], 96, 80, 1),
+        (1, [3, 3], 90, 88, 1),
+        (2, [7, 5], 32, 64, 1),
+        (1, [2, 3], 160, 70, 1),
+        (2, [3, 3], 176, 168, 2),
+        (2, [5, 5], 112, 190, 1),
+    ];
+    for (round, (batch, [kernel_height, kernel_width], in_channels, out_channels, groups)) in
+        shapes.into_iter().enumerate()
+    {
+        let dtype = if round % 4 == 1 { DType::F64 } else { DType::F32 };
+        let conv = Conv2d {
+            dtype,
+            batch,
+            height: 4 + random.below(2),
+            width: 9 + random.below(4),
+            in_channels,
+            kernel_height,
+            kernel_width,
+            out_channels,
+            stride: [1, 1 + usize::from(round == 3)],
+            padding: [[2, 2], [1 + random.below(2), 2]],
+            dilation: [1, 1 + usize::from(round == 1)],
+            groups,
+            pass: ConvPass::FilterGradient,
+        };
+        let [height, width] = conv.out_extent();
+        let is_heavy = conv.filter_of_group() > 1 << 16 && conv.is_gradient_direct();
+        n_heavy += usize::from(is_heavy);
+        n_whole += usize::from(is_heavy && batch > 1 && images_of_task(batch, conv.filter_of_group()) == batch);
+        check_with_specials(&conv, conv.batch * height * width, &mut random);
+    }
+    assert!(n_heavy > 4 && n_whole > 0, "{n_heavy} filters are heavy, {n_whole} have one sum of several images");
 }
 
 /// Gradients of filters of one tap from images in place agree in every bit with those of products.
