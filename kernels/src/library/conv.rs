@@ -374,13 +374,12 @@ impl DenseKernel for Conv2d {
             pass.run(engine, q, out, epilogue);
             return;
         }
-        let call = ConvCall { op: self, engine, out: out.as_mut_ptr(), epilogue };
-        for group in 0..self.groups {
-            match self.pass {
-                ConvPass::Forward => call.forward(group, p, q),
-                ConvPass::InputGradient => call.input_gradient(group, p, q),
-                ConvPass::FilterGradient => call.filter_gradient(group, p, q),
-            }
+        if engine.narrow && self.has_tasks_of_groups() {
+            let call = ConvCall { op: self, engine: &engine.alone(), out: out.as_mut_ptr(), epilogue };
+            (engine.parallel_for)(self.groups, &|group| call.group(group, p, q));
+        } else {
+            let call = ConvCall { op: self, engine, out: out.as_mut_ptr(), epilogue };
+            (0..self.groups).for_each(|group| call.group(group, p, q));
         }
     }
 
@@ -432,9 +431,21 @@ impl Conv2d {
         [count(&[self.batch, height, width]), n, count(&[self.kernel_height, self.kernel_width, k])]
     }
 
-    /// Whether channels are divided into groups of so few that all groups are served at once.
+    /// Whether channels are divided into groups of so few that all groups are served at once: a tap of a pixel has few
+    /// products, or is the only one.
     fn has_small_groups(&self) -> bool {
-        self.groups > 1 && self.channels().iter().all(|n| (1..=depthwise::MOST_CHANNELS).contains(n))
+        const MOST_PRODUCTS: usize = 16;
+        let is_small = self.groups > 1 && self.channels().iter().all(|n| (1..=depthwise::MOST_CHANNELS).contains(n));
+        let has_few = count(&self.channels()) <= MOST_PRODUCTS || self.kernel_height * self.kernel_width == 1;
+        is_small && has_few
+    }
+
+    /// Whether groups are tasks: many, of small images, each of which is little work.
+    pub(super) fn has_tasks_of_groups(&self) -> bool {
+        const MANY: usize = 8;
+        const MOST_OUTPUTS: usize = 64;
+        let is_small = count(&self.out_extent()) < MOST_OUTPUTS;
+        self.groups >= MANY && self.kernel_height * self.kernel_width > 1 && is_small
     }
 
     /// Whether the filter can be passed over for each line of outputs, since a second-level cache holds it, and whether
@@ -579,6 +590,15 @@ struct ConvCall<'a, T> {
 unsafe impl<T: Sync> Sync for ConvCall<'_, T> {}
 
 impl<T: Real> ConvCall<'_, T> {
+    /// The pass of one group.
+    fn group(&self, group: usize, p: &[T], q: &[T]) {
+        match self.op.pass {
+            ConvPass::Forward => self.forward(group, p, q),
+            ConvPass::InputGradient => self.input_gradient(group, p, q),
+            ConvPass::FilterGradient => self.filter_gradient(group, p, q),
+        }
+    }
+
     /// Image windows times filter.
     fn forward(&self, group: usize, image: &[T], filter: &[T]) {
         let op = self.op;

@@ -13,6 +13,7 @@ use super::pack::PanelSource;
 use super::pairs::{PhasePair, SharedPixel};
 use super::planes::{COLUMNS, Deinterleave, LINES};
 use super::tile::Lines;
+use super::window::copy_pieces;
 use super::{Kernels, LINE, Level, Real, Window, WindowAxis, block_depth, with_scratch};
 
 /// Elements of an image that a task holds at a time, unless a single line of windows needs more.
@@ -211,9 +212,15 @@ impl ImageTile {
             if w.pixel == self.channels {
                 inside.copy_from_slice(&w.image[at..at + inside.len()]);
             } else {
-                let pixels = w.image[at..].chunks(w.pixel);
-                for (to, from) in inside.chunks_exact_mut(self.channels).zip(pixels) {
-                    to.copy_from_slice(&from[..self.channels]);
+                let (from, n) = (&w.image[at..], to_x - from_x);
+                match self.channels {
+                    8 => copy_pieces::<T, 8>(inside, 8, from, w.pixel, n),
+                    16 => copy_pieces::<T, 16>(inside, 16, from, w.pixel, n),
+                    channels => {
+                        for (to, from) in inside.chunks_exact_mut(channels).zip(from.chunks(w.pixel)) {
+                            to.copy_from_slice(&from[..channels]);
+                        }
+                    }
                 }
             }
         }

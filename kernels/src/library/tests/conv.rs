@@ -145,7 +145,7 @@ fn check_with_specials(conv: &Conv2d, terms: usize, random: &mut Random) -> bool
 #[test]
 fn convolutions_in_groups_agree_with_those_group_by_group() {
     let mut random = Random(0x0def_aced);
-    let (mut n_served, mut n_paired, mut n_nan) = ([0; 3], 0, 0);
+    let (mut n_served, mut n_paired, mut n_tasks, mut n_nan) = ([0; 3], 0, 0, 0);
     for round in 0..240 {
         let pass = ConvPass::ALL[round % 3];
         let (conv, terms) = grouped_convolution(&mut random, DTYPES[round / 3 % DTYPES.len()], pass);
@@ -153,10 +153,12 @@ fn convolutions_in_groups_agree_with_those_group_by_group() {
         n_served[round % 3] += usize::from(is_served);
         let is_paired = conv.result_channels().next_multiple_of(8).is_multiple_of(16);
         n_paired += usize::from(is_served && is_paired && pass != ConvPass::FilterGradient);
+        n_tasks += usize::from(!is_served && conv.has_tasks_of_groups());
         n_nan += usize::from(check_with_specials(&conv, terms, &mut random));
     }
     assert!(n_served.iter().all(|n| *n > 20), "{n_served:?} convolutions have channels as lanes");
     assert!(n_paired > 20, "{n_paired} have blocks of two vectors");
+    assert!(n_tasks > 10, "{n_tasks} have groups as tasks");
     assert!(n_nan > 20, "{n_nan} results have NaN and numbers");
 }
 
