@@ -20,7 +20,7 @@ use super::exchange::exchange_to;
 use super::extents::{Checked, count, countable, near};
 use super::micro::{
     ConvPart, DirectConv, Engine, FilterGradient, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window,
-    WindowAxis, is_one_task, is_split, lines_of_chain, split_depth, with_scratch,
+    WindowAxis, has_many_parts, is_one_task, is_split, lines_of_chain, split_depth, with_scratch,
 };
 use super::text::{alternatives, descriptor};
 use crate::ensure::ensure;
@@ -71,7 +71,7 @@ descriptor! {
 }
 
 /// Elements of a filter that a second-level cache holds a few times.
-const MOST_LIGHT: usize = 1 << 16;
+pub(super) const MOST_LIGHT: usize = 1 << 16;
 
 /// Elements of a filter that a second-level cache holds, beside some of an image.
 const MOST_NEAR: usize = 1 << 19;
@@ -374,7 +374,7 @@ impl DenseKernel for Conv2d {
             pass.run(engine, q, out, epilogue);
             return;
         }
-        if engine.narrow && self.has_tasks_of_groups() {
+        if engine.divides && self.has_tasks_of_groups() {
             let call = ConvCall { op: self, engine: &engine.alone(), out: out.as_mut_ptr(), epilogue };
             (engine.parallel_for)(self.groups, &|group| call.group(group, p, q));
         } else {
@@ -440,12 +440,14 @@ impl Conv2d {
         is_small && has_few
     }
 
-    /// Whether groups are tasks: many, of small images, each of which is little work.
+    /// Whether groups are tasks: many, of little work, or of more where images are too small to be divided well.
     pub(super) fn has_tasks_of_groups(&self) -> bool {
         const MANY: usize = 8;
-        const MOST_OUTPUTS: usize = 64;
-        let is_small = count(&self.out_extent()) < MOST_OUTPUTS;
-        self.groups >= MANY && self.kernel_height * self.kernel_width > 1 && is_small
+        const LITTLE: usize = 1 << 20;
+        const MORE: usize = 1 << 24;
+        const FEW_OUTPUTS: usize = 64;
+        let most = if count(&self.out_extent()) < FEW_OUTPUTS { MORE } else { LITTLE };
+        self.groups >= MANY && self.kernel_height * self.kernel_width > 1 && count(&self.product()) <= most
     }
 
     /// Whether the filter can be passed over for each line of outputs, since a second-level cache holds it, and whether
@@ -455,20 +457,23 @@ impl Conv2d {
         count(&[n, k]) <= MOST_LIGHT && !is_split(m, n, k)
     }
 
-    /// The same for the filter gradient, whose chains are lines of pixels: enough of them, for a filter that makes up for
-    /// fewer if it is heavy.
+    /// Whether the filter's gradient reads copies of images. Its chains are lines of one image, and must be long enough to pay
+    /// for passing over the sums; they pay sooner for a heavy filter, whose product packs more.
     pub(super) fn is_gradient_direct(&self) -> bool {
         let [out_height, out_width] = self.out_extent();
+        let [n_in, n_out] = self.channels();
         let chain = lines_of_chain([out_height, out_width]);
-        let least = match self.filter_of_group() {
+        let taps = [self.kernel_height, self.kernel_width, n_in];
+        let (least, has_tasks) = match self.filter_of_group() {
             // Otherwise each channel would have a product of its own.
-            _ if self.groups > 1 && self.channels() == [1, 1] => 1,
-            0..=MOST_LIGHT => 64,
-            _ => 32,
+            _ if self.groups > 1 && [n_in, n_out] == [1, 1] => (1, true),
+            0..=MOST_LIGHT => (64, true),
+            _ => (32, has_many_parts(self.batch, taps, n_out)),
         };
         self.batch > 0
             && out_height * out_width >= least
             && self.kernel_height * self.kernel_width > 1
+            && has_tasks
             && self.holds(chain)
     }
 

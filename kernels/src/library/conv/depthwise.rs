@@ -11,7 +11,7 @@
 use std::array;
 use std::ops::Range;
 
-use super::{Conv2d, ConvPass, GradientPhase};
+use super::{Conv2d, ConvPass, GradientPhase, MOST_LIGHT};
 use crate::library::dense::{Tile, TileCallback};
 use crate::library::extents::count;
 use crate::library::micro::{
@@ -87,7 +87,9 @@ impl<'a, T: Real> Depthwise<'a, T> {
         let [n_in, n_out] = op.channels();
         let has_taps = op.kernel_height > 0 && op.kernel_width > 0;
         let is_served = op.has_small_groups() && has_taps && op.holds(1);
-        if !is_served || op.pass == ConvPass::FilterGradient && !op.is_gradient_direct() {
+        // The partial results of large filters in all groups would be large as well.
+        let has_sums = op.is_gradient_direct() && op.filter_of_group() <= MOST_LIGHT;
+        if !is_served || op.pass == ConvPass::FilterGradient && !has_sums {
             return None;
         }
         let [out_height, out_width] = op.out_extent();

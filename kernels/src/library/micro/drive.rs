@@ -32,7 +32,8 @@ pub(crate) struct Engine {
     pub(crate) level: Level,
     /// Runs tasks.
     pub(crate) parallel_for: ParallelFor,
-    /// Whether tasks run side by side, so that a product is worth dividing; no result depends on it.
+    /// Whether tasks run side by side, so that a product, the gradient of a filter or groups of channels are worth dividing; no
+    /// result depends on it.
     pub(crate) divides: bool,
     /// Whether small products and those with a vector may skip packing, and others read their right operand in place, as
     /// convolutions do their filter; no result depends on it.

@@ -10,13 +10,30 @@ use super::drive::{Engine, Output};
 use super::pack::{PanelSource, Strided};
 use super::sliding::{MOST_TAPS, SPARE_ROWS, Sliding};
 use super::tile::Lines;
-use super::{Kernels, Layout, Real, Window, WindowAxis, with_scratch};
+use super::{Kernels, Layout, Real, Window, WindowAxis, is_one_task, with_scratch};
 
 /// Bytes that the pixels of a chain span from where they are copied: half of a first-level cache.
 pub(super) const FAR: usize = 16 << 10;
 
 /// Bytes of a cache line, the channels of a group: 16 or 8 elements.
 pub(super) const GROUP_BYTES: usize = 64;
+
+/// Rows of a part of the result at least.
+const LEAST_ROWS: usize = 64;
+
+/// Whether the gradient of a heavy filter, of lines of taps of channels and with `n` columns, has parts enough for threads:
+/// parts have all columns.
+pub(crate) fn has_many_parts(batch: usize, [lines, taps, channels]: [usize; 3], n: usize) -> bool {
+    const MANY: usize = 8;
+    const CHANNELS: usize = 16;
+    let rows = lines.saturating_mul(taps).saturating_mul(channels);
+    let n_sums = batch.div_ceil(images_of_task(batch, rows.saturating_mul(n)).max(1));
+    let n_parts = (rows / LEAST_ROWS).min(lines.saturating_mul(channels.div_ceil(CHANNELS)));
+    n_sums.saturating_mul(n_parts) >= MANY
+}
+
+/// Elements of the sums of a group of channels.
+const PARTIAL: usize = 1 << 20;
 
 /// Outputs of a line from which on taps that follow each other share pixels.
 const LONG_LINE: usize = 10;
@@ -31,7 +48,7 @@ pub(crate) struct FilterGradient<'a, T> {
     pub(crate) batch: usize,
     /// Channels of the cotangent's group.
     pub(crate) n: usize,
-    /// Rows of the result from one tap to the next: the channels of a group of the image, if the window has a part of them.
+    /// Rows of the result from one tap to the next: the channels of the image's group, of which the window may have a part.
     pub(crate) tap_rows: usize,
 }
 
@@ -49,11 +66,9 @@ pub(crate) fn lines_of_chain([height, width]: [usize; 2]) -> usize {
     (256 / width.max(1)).clamp(1, height.max(1))
 }
 
-/// Images whose chains are added up before those of others, in a gradient of a filter of `size` elements: tasks have partial
-/// results of their own, unless these would be large.
+/// Images whose chains are added up before those of others, in a gradient of a filter of `size` elements for each group of
+/// channels: sixteen such sums, or fewer where they would be large.
 pub(crate) fn images_of_task(batch: usize, size: usize) -> usize {
-    /// Elements of all partial results.
-    const PARTIAL: usize = 1 << 20;
     batch.div_ceil((PARTIAL / size.max(1)).clamp(1, TASKS))
 }
 
@@ -72,15 +87,20 @@ impl<'a, T: Real> FilterGradient<'a, T> {
         self.window.y.taps * self.window.x.taps * self.tap_rows
     }
 
-    /// About `n` parts of the rows, of some channels and lines of taps, and the first row of each. Parts have rows enough
-    /// to pay for copies of images and cotangents of their own.
+    /// Parts of the rows, of some channels and lines of taps, and the first row of each: at most `n`, unless a second-level
+    /// cache would not hold their sums, and with rows enough to pay for copies of images and cotangents of their own.
     fn parts(&self, n: usize) -> Vec<(FilterGradient<'a, T>, usize)> {
-        const LEAST_ROWS: usize = 128;
-        let (w, group) = (&self.window, GROUP_BYTES / size_of::<T>());
-        let n = n.min(self.n_taps() / LEAST_ROWS).max(1);
-        let n_groups = if w.channels.is_multiple_of(group) { w.channels / group } else { 1 };
-        let channels = w.channels / n_groups * n_groups.div_ceil(n.min(n_groups));
-        let lines = w.y.taps.div_ceil((n / w.channels.div_ceil(channels)).clamp(1, w.y.taps));
+        /// Elements of the sums of a part.
+        const SUMS: usize = 1 << 18;
+        let w = &self.window;
+        let n = n.max(self.n_taps() * self.n / SUMS).min(self.n_taps() / LEAST_ROWS).max(1);
+        let cache_line = GROUP_BYTES / size_of::<T>();
+        let n_groups = w.channels.div_ceil(cache_line);
+        // Of the ways to cut both, the one whose largest part is the smallest, and then the one with the fewest parts.
+        let sizes = |lines: usize| [n_groups.div_ceil((n / lines).min(n_groups)), w.y.taps.div_ceil(lines)];
+        let cuts = (1..=w.y.taps.min(n)).map(sizes);
+        let [groups, lines] = cuts.min_by_key(|[groups, lines]| groups * lines).unwrap_or([n_groups, w.y.taps]);
+        let channels = groups * cache_line;
         let of_channels = (0..w.channels).step_by(channels);
         let all = of_channels.flat_map(|channel| (0..w.y.taps).step_by(lines).map(move |line| (channel, line)));
         all.map(|(channel, line)| {
@@ -210,24 +230,25 @@ impl Engine {
         out_row: usize,
     ) {
         let size = x.n_taps() * x.n;
-        let group = images_of_task(x.batch, size);
-        let groups = x.batch.div_ceil(group);
-        let parts = x.parts(if self.divides { TASKS / groups } else { 1 });
-        let all_parts = |sums: *mut T| {
-            let all = Shared(sums);
-            (self.parallel_for)(groups * parts.len(), &|task| {
-                let (part, row) = &parts[task % parts.len()];
-                let task = task / parts.len();
-                let images = task * group..((task + 1) * group).min(x.batch);
-                self.gradient_of_images(part, images, all.at(task * size + row * x.n));
+        let images_of_sum = images_of_task(x.batch, size);
+        let n_sums = x.batch.div_ceil(images_of_sum);
+        let steps = x.batch * x.window.y.outputs * x.window.x.outputs;
+        let divides = self.divides && !is_one_task(x.n_taps(), x.n, steps);
+        let parts = x.parts(if divides { TASKS.div_ceil(n_sums) } else { 1 });
+        let compute = |sums: *mut T| {
+            let sums = Shared(sums);
+            (self.parallel_for)(n_sums * parts.len(), &|task| {
+                let (sum, (part, row)) = (task / parts.len(), &parts[task % parts.len()]);
+                let images = sum * images_of_sum..((sum + 1) * images_of_sum).min(x.batch);
+                self.gradient_of_images(part, images, sums.at(sum * size + row * x.n));
             });
         };
-        if groups == 1 && out_row == x.n {
-            all_parts(out);
+        if n_sums == 1 && out_row == x.n {
+            compute(out);
             return;
         }
-        with_scratch::<T, _>(size * groups, |partial| {
-            all_parts(partial.as_mut_ptr());
+        with_scratch::<T, _>(size * n_sums, |partial| {
+            compute(partial.as_mut_ptr());
             let out = Output { data: out, stride: out_row, rows: None };
             // SAFETY: by the contract of this function.
             unsafe { self.add_parts(partial, [x.n_taps(), x.n], &out) };
@@ -245,7 +266,7 @@ impl Engine {
             tile.slack = tile.slack.max(SPARE_ROWS * tile.line);
         }
         let (chain, lines_per_tile) = (x.lines_of_chain(), x.lines_of_copy(&tile));
-        let distances = [tile.stride * tile.line, w.x.stride as usize * tile.channels];
+        let distances = [tile.stride.wrapping_mul(tile.line), (w.x.stride as usize).wrapping_mul(tile.channels)];
         let pixels = pixels_of_lines([chain, w.x.outputs], distances);
         let panels = self.len_of_columns(x, pixels.len());
         with_scratch::<T, _>(tile.len(lines_per_tile) + panels, |scratch| {
@@ -325,7 +346,7 @@ impl Engine {
             for call in 0..calls[0] {
                 let taps = TapLine {
                     a: copy[call * calls[1]..].as_ptr(),
-                    a_line: tile.stride * tile.line,
+                    a_line: tile.stride.wrapping_mul(tile.line),
                     a_pixel: tile.channels,
                     rows: rows[0],
                     a_row: rows[1],
@@ -342,7 +363,8 @@ impl Engine {
         // Neighbouring taps are neighbours in the copy, so a line of the kernel is one line of rows.
         let merged = w.x.dilation == 1 && w.channels == x.tap_rows;
         let (mut lines, rows) = if merged { (1, w.x.taps * w.channels) } else { (w.x.taps, w.channels) };
-        let (mut a_line, mut c_line, mut calls) = (w.x.dilation as usize * w.channels, x.tap_rows * x.n, w.y.taps);
+        let (mut a_line, mut c_line, mut calls) =
+            ((w.x.dilation as usize).wrapping_mul(w.channels), x.tap_rows * x.n, w.y.taps);
         if self.narrow && merged {
             // All lines of taps at once, so that there are chains enough where these are short.
             (lines, a_line, c_line, calls) = (w.y.taps, a_tap, c_tap, 1);
@@ -368,5 +390,41 @@ impl Engine {
             // has whole vectors of the cotangent of these pixels, and C is this task's own.
             unsafe { (kernels.lines)(&block) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each row belongs to one part, whose window has the row's channel and line of taps; there are as many parts as asked
+    /// for at most, and of many rows some.
+    #[test]
+    fn parts_have_each_row_once() {
+        let image: Vec<f32> = (0..2048).map(|i| i as f32).collect();
+        // SAFETY: nothing is read.
+        let ct = unsafe { Strided::new(image.as_ptr(), 1, 1) };
+        let axis = |taps: usize| WindowAxis { outputs: 9, taps, stride: 1, dilation: 2, offset: -1, extent: 20 };
+        let shapes = [[3, 3, 128], [7, 5, 64], [1, 5, 300], [9, 9, 5], [2, 1, 16], [1, 2, 2048], [5, 5, 100]];
+        for ([lines, taps, channels], n) in shapes.into_iter().flat_map(|shape| [1, 2, 5, 16].map(|n| (shape, n))) {
+            let window = Window { image: &image, y: axis(lines), x: axis(taps), pixel: 2048, channels };
+            let gradient = FilterGradient { window, ct: &ct, batch: 1, n: 8, tap_rows: channels };
+            let parts = gradient.parts(n);
+            let mut seen = vec![0; lines * taps * channels];
+            for (part, first) in &parts {
+                let (line, channel) = (first / channels / taps, first % channels);
+                assert_eq!(part.window.image[0], channel as f32, "the first channel of a part");
+                assert_eq!(part.window.y.offset, -1 + 2 * line as isize, "the first line of taps of a part");
+                for tap in 0..part.window.y.taps * taps {
+                    (0..part.window.channels).for_each(|c| seen[first + tap * channels + c] += 1);
+                }
+            }
+            assert!(seen.iter().all(|n| *n == 1), "{lines} {taps} {channels}: {seen:?}");
+            assert!(parts.len() <= n && (n == 1 || seen.len() < 256 || parts.len() > 1), "{} parts", parts.len());
+        }
+        // What a second-level cache holds of the sums decides as well.
+        let window = Window { image: &image, y: axis(3), x: axis(3), pixel: 2048, channels: 2048 };
+        let gradient = FilterGradient { window, ct: &ct, batch: 1, n: 2048, tap_rows: 2048 };
+        assert!(gradient.parts(1).len() > 100, "{} parts", gradient.parts(1).len());
     }
 }

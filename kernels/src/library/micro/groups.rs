@@ -25,8 +25,9 @@ struct GroupedTile {
 }
 
 impl GroupedTile {
-    /// The part that `tile` holds, for chains of `steps` pixels, if it pays. Where steps leave pixels out, an image is
-    /// read too few times for each copy.
+    /// The part that `tile` holds, for chains of `steps` pixels, if it pays: where pixels of the image lie apart. A window of a
+    /// single group then has panels of the cotangent as well, each of which all taps meet in turn. Where steps leave pixels
+    /// out, an image is read too few times for each copy.
     fn new<T: Real>(tile: ImageTile, w: &Window<'_, T>, steps: usize) -> Option<GroupedTile> {
         let (group, pixel) = (GROUP_BYTES / size_of::<T>(), w.pixel * size_of::<T>());
         let is_far = pixel > GROUP_BYTES && pixel.saturating_mul(steps) > FAR;
@@ -102,7 +103,7 @@ impl Engine {
         let (w, chain) = (&x.window, x.lines_of_chain());
         let Some(held) = GroupedTile::new(tile, w, chain * w.x.outputs) else { return false };
         let lines_per_tile = x.lines_of_copy(&tile);
-        let pixels = pixels_of_lines([chain, w.x.outputs], [tile.stride * held.line(), held.group]);
+        let pixels = pixels_of_lines([chain, w.x.outputs], [tile.stride.wrapping_mul(held.line()), held.group]);
         let len = held.len(lines_per_tile);
         with_scratch::<T, _>(len + self.len_of_columns(x, pixels.len()), |scratch| {
             let (copy, packed) = scratch.split_at_mut(len);
@@ -155,7 +156,7 @@ impl<T: Real> GroupedChain<'_, T> {
                     let row = y * w.x.taps * x.tap_rows + group * held.group;
                     let taps = TapLine {
                         a: self.copy[group * self.plane + held.at_tap(w, y)..].as_ptr(),
-                        a_line: held.tile.stride * held.line(),
+                        a_line: held.tile.stride.wrapping_mul(held.line()),
                         a_pixel: held.group,
                         a_row: 1,
                         rows: held.group,
@@ -179,7 +180,7 @@ impl<T: Real> GroupedChain<'_, T> {
                         cols: kernels.width.min(x.n - j),
                         offsets: self.offsets,
                         a: self.copy[group * self.plane + held.at_tap(w, y)..].as_ptr(),
-                        a_line: w.x.dilation as usize * held.group,
+                        a_line: (w.x.dilation as usize).wrapping_mul(held.group),
                         a_row: 1,
                         b: columns.b.wrapping_add(panel * columns.b_panel),
                         b_panel: columns.b_panel,

@@ -48,7 +48,7 @@ pub(crate) use direct::{ConvPart, DirectConv};
 #[cfg(test)]
 pub(crate) use drive::ParallelFor;
 pub(crate) use drive::{Engine, Output, Product, is_split, is_unpacked, split_depth, unpacked};
-pub(crate) use filter::{FilterGradient, images_of_task, lines_of_chain};
+pub(crate) use filter::{FilterGradient, has_many_parts, images_of_task, lines_of_chain};
 pub(crate) use grid::{is_one_task, share};
 use narrow::Narrow;
 pub(crate) use narrow::is_narrow;

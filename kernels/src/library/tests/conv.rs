@@ -3,6 +3,7 @@
 use retape_runtime::DType;
 
 use super::{Bytes, DTYPES, Random, check, check_on, engines, run};
+use crate::library::conv::MOST_LIGHT;
 use crate::library::conv::depthwise::Depthwise;
 use crate::library::dense::DenseKernel;
 use crate::library::micro::{Engine, images_of_task, lines_of_chain};
@@ -153,7 +154,7 @@ fn convolutions_in_groups_agree_with_those_group_by_group() {
         n_served[round % 3] += usize::from(is_served);
         let is_paired = conv.result_channels().next_multiple_of(8).is_multiple_of(16);
         n_paired += usize::from(is_served && is_paired && pass != ConvPass::FilterGradient);
-        n_tasks += usize::from(!is_served && conv.has_tasks_of_groups());
+        n_tasks += usize::from(!is_served && conv.outputs()[0].1 > 0 && conv.batch > 0 && conv.has_tasks_of_groups());
         n_nan += usize::from(check_with_specials(&conv, terms, &mut random));
     }
     assert!(n_served.iter().all(|n| *n > 20), "{n_served:?} convolutions have channels as lanes");
@@ -445,7 +446,7 @@ fn gradients_of_heavy_filters_agree_with_their_references() {
     let shapes = [
         (3, [3, 3], 96, 80, 1),
         (1, [3, 3], 90, 88, 1),
-        (2, [7, 5], 32, 64, 1),
+        (2, [7, 5], 64, 32, 1),
         (1, [2, 3], 160, 70, 1),
         (2, [3, 3], 176, 168, 2),
         (2, [5, 5], 112, 190, 1),
@@ -457,20 +458,20 @@ fn gradients_of_heavy_filters_agree_with_their_references() {
         let conv = Conv2d {
             dtype,
             batch,
-            height: 4 + random.below(2),
+            height: 5 + random.below(2),
             width: 9 + random.below(4),
             in_channels,
             kernel_height,
             kernel_width,
             out_channels,
             stride: [1, 1 + usize::from(round == 3)],
-            padding: [[2, 2], [1 + random.below(2), 2]],
+            padding: [[2, 3], [1 + random.below(2), 2]],
             dilation: [1, 1 + usize::from(round == 1)],
             groups,
             pass: ConvPass::FilterGradient,
         };
         let [height, width] = conv.out_extent();
-        let is_heavy = conv.filter_of_group() > 1 << 16 && conv.is_gradient_direct();
+        let is_heavy = conv.filter_of_group() > MOST_LIGHT && conv.is_gradient_direct();
         n_heavy += usize::from(is_heavy);
         n_whole += usize::from(is_heavy && batch > 1 && images_of_task(batch, conv.filter_of_group()) == batch);
         check_with_specials(&conv, conv.batch * height * width, &mut random);
