@@ -422,7 +422,7 @@ mod tests {
             assert!(seen.iter().all(|n| *n == 1), "{lines} {taps} {channels}: {seen:?}");
             assert!(parts.len() <= n && (n == 1 || seen.len() < 256 || parts.len() > 1), "{} parts", parts.len());
         }
-        // What a second-level cache holds of the sums decides as well.
+        // A second-level cache has room for the sums of a part.
         let window = Window { image: &image, y: axis(3), x: axis(3), pixel: 2048, channels: 2048 };
         let gradient = FilterGradient { window, ct: &ct, batch: 1, n: 2048, tap_rows: 2048 };
         assert!(gradient.parts(1).len() > 100, "{} parts", gradient.parts(1).len());
