@@ -21,18 +21,7 @@ pub(super) const GROUP_BYTES: usize = 64;
 /// Rows of a part of the result at least.
 const LEAST_ROWS: usize = 64;
 
-/// Whether the gradient of a heavy filter, of lines of taps of channels and with `n` columns, has parts enough for threads:
-/// parts have all columns.
-pub(crate) fn has_many_parts(batch: usize, [lines, taps, channels]: [usize; 3], n: usize) -> bool {
-    const MANY: usize = 8;
-    const CHANNELS: usize = 16;
-    let rows = lines.saturating_mul(taps).saturating_mul(channels);
-    let n_sums = batch.div_ceil(images_of_task(batch, rows.saturating_mul(n)).max(1));
-    let n_parts = (rows / LEAST_ROWS).min(lines.saturating_mul(channels.div_ceil(CHANNELS)));
-    n_sums.saturating_mul(n_parts) >= MANY
-}
-
-/// Elements of the sums of a group of channels.
+/// Elements of all sums of a group of channels, unless there is only one sum.
 const PARTIAL: usize = 1 << 20;
 
 /// Outputs of a line from which on taps that follow each other share pixels.
@@ -72,6 +61,17 @@ pub(crate) fn images_of_task(batch: usize, size: usize) -> usize {
     batch.div_ceil((PARTIAL / size.max(1)).clamp(1, TASKS))
 }
 
+/// Whether the gradient of a heavy filter has parts enough for threads, which have all of its `n` columns; its rows are lines
+/// of taps, each with all channels.
+pub(crate) fn has_many_parts(batch: usize, [lines, taps, channels]: [usize; 3], n: usize) -> bool {
+    const MANY: usize = 8;
+    const CHANNELS: usize = 16;
+    let rows = lines.saturating_mul(taps).saturating_mul(channels);
+    let n_sums = batch.div_ceil(images_of_task(batch, rows.saturating_mul(n)).max(1));
+    let n_parts = (rows / LEAST_ROWS).min(lines.saturating_mul(channels.div_ceil(CHANNELS)));
+    n_sums.saturating_mul(n_parts) >= MANY
+}
+
 /// Where each pixel of some lines lies, by the distances of lines and of pixels.
 pub(super) fn pixels_of_lines([lines, width]: [usize; 2], [line, pixel]: [usize; 2]) -> Vec<isize> {
     let mut pixels = Vec::with_capacity(lines * width);
@@ -96,7 +96,7 @@ impl<'a, T: Real> FilterGradient<'a, T> {
         let n = n.max(self.n_taps() * self.n / SUMS).min(self.n_taps() / LEAST_ROWS).max(1);
         let cache_line = GROUP_BYTES / size_of::<T>();
         let n_groups = w.channels.div_ceil(cache_line);
-        // Of the ways to cut both, the one whose largest part is the smallest, and then the one with the fewest parts.
+        // Of the ways to cut both, the one whose largest part is the smallest, and of these the one that cuts lines least.
         let sizes = |lines: usize| [n_groups.div_ceil((n / lines).min(n_groups)), w.y.taps.div_ceil(lines)];
         let cuts = (1..=w.y.taps.min(n)).map(sizes);
         let [groups, lines] = cuts.min_by_key(|[groups, lines]| groups * lines).unwrap_or([n_groups, w.y.taps]);
