@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use retape::nn::{self, Mask};
-use retape::ops::{ConvOptions, Triangular};
+use retape::ops::{ConvOptions, Padding, Triangular};
 use retape::{Result, Tensor, accelerate, concat, einsum};
 
 /// Samples of a job at least, and the time that they take at least.
@@ -41,6 +41,14 @@ fn same(x: &[Tensor]) -> Tensor {
 
 fn same_by_2(x: &[Tensor]) -> Tensor {
     conv(x, ConvOptions::same().stride(2))
+}
+
+fn same_by_4_along(x: &[Tensor]) -> Tensor {
+    conv(x, ConvOptions::same().stride(4))
+}
+
+fn product(x: &[Tensor]) -> Tensor {
+    energy(&x[0].matmul(&x[1]))
 }
 
 /// Labels, or entries of a table: `factor` times 0, 1, 2 and so on, modulo `n`.
@@ -132,6 +140,107 @@ const JOBS: &[Job] = &[
     job("permute", &[&[64, 64, 128]], |x| energy(&x[0].permute([0, 2, 1])) + x[0].permute([1, 0, 2]).tanh().sum(..)),
     job("concat", &[&[512, 100], &[512, 28], &[512, 128]], |x| energy(&concat(&[&x[0], &x[1], &x[2]], 1).tanh())),
     job("sines", &[&[512, 1024]], |x| energy(&(x[0].sin() * x[0].cos()))),
+    job("conv_dilated_64", &[&[8, 28, 28, 64], &[3, 3, 64, 64]], |x| conv(x, ConvOptions::same().dilation(2))),
+    job("conv_groups32_128", &[&[8, 28, 28, 128], &[3, 3, 4, 128]], |x| conv(x, ConvOptions::same().groups(32))),
+    job("conv3x3_by2_3_32", &[&[2, 224, 224, 3], &[3, 3, 3, 32]], same_by_2),
+    job("conv_depthwise5x5_192", &[&[8, 14, 14, 192], &[5, 5, 1, 192]], |x| conv(x, ConvOptions::same().groups(192))),
+    job("conv_depthwise_by2_96", &[&[8, 56, 56, 96], &[3, 3, 1, 96]], |x| {
+        conv(x, ConvOptions::same().stride(2).groups(96))
+    }),
+    job("conv3x3_64_56_one", &[&[1, 56, 56, 64], &[3, 3, 64, 64]], same),
+    job("conv16x16_by16_3_192", &[&[4, 224, 224, 3], &[16, 16, 3, 192]], |x| conv(x, ConvOptions::same().stride(16))),
+    job("conv_line_80_by4", &[&[4, 1, 16_000, 1], &[1, 80, 1, 64]], same_by_4_along),
+    job("conv_up_64_32", &[&[8, 28, 28, 64], &[4, 4, 32, 64]], |x| {
+        energy(&x[0].conv_transpose2d(&x[1], ConvOptions::same().stride(2)))
+    }),
+    job("upsample", &[&[8, 28, 28, 64]], |x| {
+        energy(&x[0].reshape([8, 28, 1, 28, 1, 64]).broadcast_to([8, 28, 2, 28, 2, 64]).reshape([8, 56, 56, 64]).tanh())
+    }),
+    job("avg_pool", &[&[8, 56, 56, 64]], |x| energy(&x[0].avg_pool2d([2, 2], [2, 2], Padding::Valid))),
+    job("squeeze_excite", &[&[16, 28, 28, 64], &[64, 16], &[16, 64]], |x| {
+        let gate = x[0].mean([1, 2]).matmul(&x[1]).relu().matmul(&x[2]).sigmoid();
+        energy(&(&x[0] * gate.reshape([16, 1, 1, 64])))
+    }),
+    job("group_norm", &[&[16, 28, 28, 64]], |x| {
+        let x = x[0].reshape([16, 28, 28, 8, 8]);
+        let d = &x - x.mean_keep([1, 2, 4]);
+        energy(&(&d * (d.square().mean_keep([1, 2, 4]) + 1e-5).rsqrt()).tanh())
+    }),
+    job("rms_norm", &[&[2048, 512], &[512]], |x| {
+        energy(&(&x[0] * (x[0].square().mean_keep(-1) + 1e-6).rsqrt() * &x[1]).tanh())
+    }),
+    job("layer_norm_64", &[&[16_384, 64], &[64], &[64]], |x| energy(&nn::layer_norm(&x[0], &x[1], &x[2], 1e-5))),
+    job("gated", &[&[256, 512], &[512, 1024], &[512, 1024], &[1024, 512]], |x| {
+        energy(&(x[0].matmul(&x[1]).silu() * x[0].matmul(&x[2])).matmul(&x[3]))
+    }),
+    job("gelu_erf", &[&[512, 2048]], |x| energy(&x[0].gelu_erf())),
+    job("softplus", &[&[512, 2048]], |x| energy(&(x[0].softplus() + x[0].sigmoid()))),
+    job("power", &[&[512, 1024]], |x| energy(&(x[0].abs() + 0.1).pow(1.7))),
+    job("huber", &[&[1024, 1024], &[1024, 1024]], |x| {
+        let d = (&x[0] - &x[1]).abs();
+        d.lt(0.5).select(d.square() * 0.5, &d * 0.5 - 0.125).mean(..)
+    }),
+    job("rotary", &[&[4, 256, 8, 64], &[256, 1, 32]], |x| {
+        let ([a, b], [sin, cos]) = (x[0].chunk_array(-1), [x[1].sin(), x[1].cos()]);
+        energy(&concat(&[&(&a * &cos - &b * &sin), &(&a * &sin + &b * &cos)], -1).tanh())
+    }),
+    job("attention_64", &[&[16, 64, 8, 32], &[16, 64, 8, 32], &[16, 64, 8, 32]], |x| attention(x, Mask::None)),
+    job("attention_one_query", &[&[8, 1, 8, 64], &[8, 1024, 8, 64], &[8, 1024, 8, 64]], |x| attention(x, Mask::None)),
+    job("matmul_odd", &[&[300, 700], &[700, 100]], product),
+    job("matmul_1000", &[&[1000, 1000], &[1000, 1000]], product),
+    job("matmul_deep", &[&[32, 50_000], &[50_000, 32]], product),
+    job("batched_8", &[&[4096, 8, 8], &[4096, 8, 8]], product),
+    job("batched_3", &[&[20_000, 3, 3], &[20_000, 3, 1]], product),
+    job("outer", &[&[512, 64], &[512, 64]], |x| energy(&(x[0].unsqueeze(2) * x[1].unsqueeze(1)).tanh())),
+    job("logistic", &[&[20_000, 100], &[100]], |x| {
+        let z = x[0].matmul(&x[1]);
+        (z.softplus() - &z * 0.3).mean(..)
+    }),
+    job("graph", &[&[2000, 64], &[64, 64]], |x| {
+        let [from, to] = [numbers(10_000, 37, 2000), numbers(10_000, 911, 2000)];
+        let messages = x[0].matmul(&x[1]).take(&from, 0);
+        energy(&Tensor::zeros([2000, 64]).scatter_add(0, &to, &messages).tanh())
+    }),
+    job("mixture", &[&[2000, 16], &[32, 16]], |x| {
+        let d = (x[0].unsqueeze(1) - x[1].unsqueeze(0)).square().sum(-1);
+        (d * -0.5).logsumexp(-1).mean(..)
+    }),
+    job("cosine", &[&[512, 256], &[512, 256]], |x| {
+        let unit = |x: &Tensor| x / x.square().sum_keep(-1).sqrt();
+        energy(&unit(&x[0]).matmul(&unit(&x[1]).t()))
+    }),
+    job("variance_middle", &[&[64, 256, 64]], |x| {
+        let d = &x[0] - x[0].mean_keep(1);
+        d.square().mean(1).sqrt().sum(..)
+    }),
+    job("max_rows", &[&[2048, 512]], |x| energy(&x[0].max(-1))),
+    job("max_columns", &[&[2048, 512]], |x| energy(&x[0].max(0))),
+    job("top_k", &[&[256, 1024]], |x| energy(&x[0].top_k(16, -1).0)),
+    job("vocabulary", &[&[256, 256], &[256, 8000]], |x| {
+        nn::softmax_cross_entropy_labels(&x[0].matmul(&x[1]), &numbers(256, 31, 8000))
+    }),
+    job("large_table", &[&[100_000, 32]], |x| energy(&nn::embedding(&x[0], &numbers(512, 37, 100_000)))),
+    job("mean_4m", &[&[4, 1024, 1024]], |x| energy(&x[0])),
+    job("recurrent_256", &[&[16, 64, 256], &[256, 256], &[256, 256]], |x| {
+        let start = Tensor::zeros([64, 256]);
+        energy(&(0..16).fold(start, |h, step| (x[0].at(step).matmul(&x[1]) + h.matmul(&x[2]) * 0.1).tanh()))
+    }),
+    job("masked_softmax", &[&[16, 8, 128, 128]], |x| {
+        let mask = Tensor::ones([128, 128]).tril(0).gt(0.5);
+        energy(&mask.select(&x[0], -1e30).softmax(-1))
+    }),
+    job("shifted", &[&[512, 1024]], |x| {
+        energy(&(concat(&[&x[0].slice_axis(1, 1..1024), &x[0].slice_axis(1, 0..1)], 1) * &x[0]))
+    }),
+    job("flipped", &[&[512, 1024]], |x| energy(&(x[0].flip([0, 1]) * &x[0]))),
+    job("spectrum", &[&[64, 512], &[512, 512], &[512, 512]], |x| {
+        (x[0].matmul(&x[1]).square() + x[0].matmul(&x[2]).square() + 1e-6).log().mean(..)
+    }),
+    job("solve", &[&[128, 128], &[128, 64]], |x| {
+        let noise: Tensor = (0..128 * 128).map(|i| if i % 129 == 0 { 10.0_f32 } else { 0.0 }).collect();
+        let a = x[0].matmul(&x[0].t()) * 0.01 + noise.reshape([128, 128]);
+        energy(&a.solve_positive_definite(&x[1]))
+    }),
 ];
 
 /// Element `i` of the input number `seed`.

@@ -57,9 +57,21 @@ if system == "jax":
     solve = lambda l, b: jax.scipy.linalg.solve_triangular(l, b, lower=True)
     entropy = lambda x, labels: -np_.mean(np_.take_along_axis(log_softmax(x), labels[:, None], 1))
 
-    def conv(x, w, stride=1, groups=1):
+    def conv(x, w, stride=1, groups=1, dilation=1):
         return lax.conv_general_dilated(x, w, (stride, stride), "SAME", feature_group_count=groups,
-                                        dimension_numbers=("NHWC", "HWIO", "NHWC"))
+                                        rhs_dilation=(dilation, dilation), dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    def conv_up(x, w):
+        return lax.conv_general_dilated(x, np_.flip(w, (0, 1)).swapaxes(2, 3), (1, 1), [(2, 2), (2, 2)],
+                                        lhs_dilation=(2, 2), dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    sigmoid, silu, softplus, gelu_erf = (
+        jax.nn.sigmoid, jax.nn.silu, jax.nn.softplus, lambda x: jax.nn.gelu(x, approximate=False))
+    where, logsumexp, broadcast, rsqrt = np_.where, lambda x: jax.nn.logsumexp(x, -1), np_.broadcast_to, lax.rsqrt
+    scatter = lambda n, i, x: np_.zeros((n, x.shape[1])).at[i].add(x)
+    greatest, top, flip = lambda x, axis: x.max(axis), lambda x: lax.top_k(x, 16)[0], lambda x: np_.flip(x, (0, 1))
+    tril = np_.tril
+    solve_positive = lambda a, b: jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(a, lower=True), b)
 
     def max_pool(x):
         return lax.reduce_window(x, -np_.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), [(0, 0), (1, 1), (1, 1), (0, 0)])
@@ -97,14 +109,25 @@ else:
     solve = lambda l, b: torch.linalg.solve_triangular(l, b, upper=False)
     entropy = F.cross_entropy
 
-    def conv(x, w, stride=1, groups=1):
-        gap = lambda n, k: max((-(-n // stride) - 1) * stride + k - n, 0)
+    def conv(x, w, stride=1, groups=1, dilation=1):
+        gap = lambda n, k: max((-(-n // stride) - 1) * stride + (k - 1) * dilation + 1 - n, 0)
         high, wide = gap(x.shape[1], w.shape[0]), gap(x.shape[2], w.shape[1])
         x, w = x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1)
         padding = (high // 2, wide // 2)
         if high % 2 or wide % 2:
             x, padding = F.pad(x, (wide // 2, wide - wide // 2, high // 2, high - high // 2)), 0
-        return F.conv2d(x, w, stride=stride, groups=groups, padding=padding).permute(0, 2, 3, 1)
+        return F.conv2d(x, w, stride=stride, groups=groups, padding=padding, dilation=dilation).permute(0, 2, 3, 1)
+
+    def conv_up(x, w):
+        return F.conv_transpose2d(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), stride=2, padding=1).permute(0, 2, 3, 1)
+
+    sigmoid, silu, softplus, gelu_erf = torch.sigmoid, F.silu, F.softplus, F.gelu
+    where, logsumexp, rsqrt = torch.where, lambda x: torch.logsumexp(x, -1), torch.rsqrt
+    broadcast = lambda x, shape: x.expand(shape)
+    scatter = lambda n, i, x: torch.zeros(n, x.shape[1]).index_add(0, i, x)
+    greatest, top, flip = torch.amax, lambda x: torch.topk(x, 16)[0], lambda x: torch.flip(x, (0, 1))
+    tril = torch.tril
+    solve_positive = lambda a, b: torch.cholesky_solve(b, torch.linalg.cholesky(a))
 
     max_pool = lambda x: F.max_pool2d(x.permute(0, 3, 1, 2), 3, 2, 1)
     layer_norm = lambda x, scale, offset: F.layer_norm(x, (x.shape[-1],), scale, offset, 1e-5)
@@ -158,6 +181,64 @@ def likelihood(x):
     return (solved * solved).sum() + log(diagonal(factor)).sum()
 
 
+def group_norm(x):
+    x = x.reshape(16, 28, 28, 8, 8)
+    d = x - x.mean((1, 2, 4), keepdims=True)
+    return energy(tanh(d * rsqrt((d * d).mean((1, 2, 4), keepdims=True) + 1e-5)))
+
+
+def huber(x):
+    d = abs(x[0] - x[1])
+    return where(d < 0.5, d * d * 0.5, d * 0.5 - 0.125).mean()
+
+
+def rotary(x):
+    a, b, sine, cosine = x[0][..., :32], x[0][..., 32:], sin(x[1]), cos(x[1])
+    return energy(tanh(concat([a * cosine - b * sine, a * sine + b * cosine], -1)))
+
+
+def logistic(x):
+    z = x[0] @ x[1]
+    return (softplus(z) - z * 0.3).mean()
+
+
+def excite(x):
+    gate = sigmoid(relu(x[0].mean((1, 2)) @ x[1]) @ x[2])
+    return energy(x[0] * gate.reshape(16, 1, 1, 64))
+
+
+def upsample(x):
+    return broadcast(x.reshape(8, 28, 1, 28, 1, 64), (8, 28, 2, 28, 2, 64)).reshape(8, 56, 56, 64)
+
+
+def avg_pool(x):
+    return x.reshape(8, 28, 2, 28, 2, 64).mean((2, 4))
+
+
+def middle(x):
+    d = x - x.mean(1, keepdims=True)
+    return sqrt((d * d).mean(1)).sum()
+
+
+def recurrent_256(x):
+    h = zeros((64, 256))
+    for step in range(16):
+        h = tanh(x[0][step] @ x[1] + h @ x[2] * 0.1)
+    return energy(h)
+
+
+def spectrum(x):
+    a, b = x[0] @ x[1], x[0] @ x[2]
+    return log(a * a + b * b + 1e-6).mean()
+
+
+unit = lambda x: x / sqrt((x * x).sum(-1, keepdims=True))
+rms = lambda x: x * rsqrt((x * x).mean(-1, keepdims=True) + 1e-6)
+distances = lambda x, y: ((x[:, None] - y[None]) ** 2).sum(-1)
+product = lambda x: energy(x[0] @ x[1])
+origins, targets, words, keys = (
+    numbers(10000, 37, 2000), numbers(10000, 911, 2000), numbers(256, 31, 8000), numbers(512, 37, 100000))
+earlier = tril(array(np.ones((128, 128), np.float32))) > 0.5
 same = lambda x: energy(conv(*x))
 by_2 = lambda x: energy(conv(*x, stride=2))
 labels, entries, places = numbers(1024, 7, 1000), numbers(4096, 37, 10000), numbers(512 * 64, 37, 1024).reshape(512, 64)
@@ -205,6 +286,56 @@ JOBS = [
     ("permute", [[64, 64, 128]], lambda x: energy(permute(x[0], (0, 2, 1))) + tanh(permute(x[0], (1, 0, 2))).sum()),
     ("concat", [[512, 100], [512, 28], [512, 128]], lambda x: energy(tanh(concat(list(x), 1)))),
     ("sines", [[512, 1024]], lambda x: energy(sin(x[0]) * cos(x[0]))),
+    ("conv_dilated_64", [[8, 28, 28, 64], [3, 3, 64, 64]], lambda x: energy(conv(*x, dilation=2))),
+    ("conv_groups32_128", [[8, 28, 28, 128], [3, 3, 4, 128]], lambda x: energy(conv(*x, groups=32))),
+    ("conv3x3_by2_3_32", [[2, 224, 224, 3], [3, 3, 3, 32]], by_2),
+    ("conv_depthwise5x5_192", [[8, 14, 14, 192], [5, 5, 1, 192]], lambda x: energy(conv(*x, groups=192))),
+    ("conv_depthwise_by2_96", [[8, 56, 56, 96], [3, 3, 1, 96]], lambda x: energy(conv(*x, stride=2, groups=96))),
+    ("conv3x3_64_56_one", [[1, 56, 56, 64], [3, 3, 64, 64]], same),
+    ("conv16x16_by16_3_192", [[4, 224, 224, 3], [16, 16, 3, 192]], lambda x: energy(conv(*x, stride=16))),
+    ("conv_line_80_by4", [[4, 1, 16000, 1], [1, 80, 1, 64]], lambda x: energy(conv(*x, stride=4))),
+    ("conv_up_64_32", [[8, 28, 28, 64], [4, 4, 32, 64]], lambda x: energy(conv_up(*x))),
+    ("upsample", [[8, 28, 28, 64]], lambda x: energy(tanh(upsample(x[0])))),
+    ("avg_pool", [[8, 56, 56, 64]], lambda x: energy(avg_pool(x[0]))),
+    ("squeeze_excite", [[16, 28, 28, 64], [64, 16], [16, 64]], excite),
+    ("group_norm", [[16, 28, 28, 64]], lambda x: group_norm(x[0])),
+    ("rms_norm", [[2048, 512], [512]], lambda x: energy(tanh(rms(x[0]) * x[1]))),
+    ("layer_norm_64", [[16384, 64], [64], [64]], lambda x: energy(layer_norm(*x))),
+    ("gated", [[256, 512], [512, 1024], [512, 1024], [1024, 512]],
+     lambda x: energy((silu(x[0] @ x[1]) * (x[0] @ x[2])) @ x[3])),
+    ("gelu_erf", [[512, 2048]], lambda x: energy(gelu_erf(x[0]))),
+    ("softplus", [[512, 2048]], lambda x: energy(softplus(x[0]) + sigmoid(x[0]))),
+    ("power", [[512, 1024]], lambda x: energy((abs(x[0]) + 0.1) ** 1.7)),
+    ("huber", [[1024, 1024], [1024, 1024]], huber),
+    ("rotary", [[4, 256, 8, 64], [256, 1, 32]], rotary),
+    ("attention_64", [[16, 64, 8, 32]] * 3, lambda x: energy(attention(*x, False))),
+    ("attention_one_query", [[8, 1, 8, 64], [8, 1024, 8, 64], [8, 1024, 8, 64]],
+     lambda x: energy(attention(*x, False))),
+    ("matmul_odd", [[300, 700], [700, 100]], product),
+    ("matmul_1000", [[1000, 1000], [1000, 1000]], product),
+    ("matmul_deep", [[32, 50000], [50000, 32]], product),
+    ("batched_8", [[4096, 8, 8], [4096, 8, 8]], product),
+    ("batched_3", [[20000, 3, 3], [20000, 3, 1]], product),
+    ("outer", [[512, 64], [512, 64]], lambda x: energy(tanh(x[0][:, :, None] * x[1][:, None]))),
+    ("logistic", [[20000, 100], [100]], logistic),
+    ("graph", [[2000, 64], [64, 64]],
+     lambda x: energy(tanh(scatter(2000, targets, rows(x[0] @ x[1], origins))))),
+    ("mixture", [[2000, 16], [32, 16]], lambda x: logsumexp(distances(*x) * -0.5).mean()),
+    ("cosine", [[512, 256], [512, 256]], lambda x: energy(unit(x[0]) @ unit(x[1]).T)),
+    ("variance_middle", [[64, 256, 64]], lambda x: middle(x[0])),
+    ("max_rows", [[2048, 512]], lambda x: energy(greatest(x[0], -1))),
+    ("max_columns", [[2048, 512]], lambda x: energy(greatest(x[0], 0))),
+    ("top_k", [[256, 1024]], lambda x: energy(top(x[0]))),
+    ("vocabulary", [[256, 256], [256, 8000]], lambda x: entropy(x[0] @ x[1], words)),
+    ("large_table", [[100000, 32]], lambda x: energy(rows(x[0], keys))),
+    ("mean_4m", [[4, 1024, 1024]], lambda x: energy(x[0])),
+    ("recurrent_256", [[16, 64, 256], [256, 256], [256, 256]], recurrent_256),
+    ("masked_softmax", [[16, 8, 128, 128]], lambda x: energy(softmax(where(earlier, x[0], -1e30), -1))),
+    ("shifted", [[512, 1024]], lambda x: energy(concat([x[0][:, 1:], x[0][:, :1]], 1) * x[0])),
+    ("flipped", [[512, 1024]], lambda x: energy(flip(x[0]) * x[0])),
+    ("spectrum", [[64, 512], [512, 512], [512, 512]], spectrum),
+    ("solve", [[128, 128], [128, 64]],
+     lambda x: energy(solve_positive(x[0] @ x[0].T * 0.01 + array(np.eye(128, dtype=np.float32)) * 10.0, x[1]))),
 ]
 for name, shapes, loss in JOBS:
     if names and name not in names:

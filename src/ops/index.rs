@@ -232,6 +232,7 @@ impl OpDef for ScatterAdd {
             inner: x.shape[self.axis + 1..].iter().product(),
             n_indices: if self.along { indices.shape[self.axis] } else { indices.n_elements() },
             along: self.along,
+            from_zeros: false,
         }))
     }
 

@@ -313,6 +313,7 @@ ops! {
     "take_along" => index::TakeAlong,
     "scatter_add" => index::ScatterAdd,
     "argsort" => sort::ArgSort,
+    "arg_top_k" => sort::ArgTopK,
     "matmul" => matmul::MatMul,
     "attention" => attention::Attention,
     "attention_grad" => attention::AttentionGrad,

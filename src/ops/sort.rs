@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use retape_kernels::library::{self, Library};
-use retape_runtime::DType;
+use retape_runtime::{DType, Shape};
 
 use super::attribute::attributes;
 use super::axes::{self, AsIndex};
@@ -22,18 +22,49 @@ pub struct ArgSort {
     pub descending: bool,
 }
 
+/// The indices (`i64`) of the largest elements along an axis, descending; the first ones of
+/// [`ArgSort`] with the largest first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ArgTopK {
+    /// The axis.
+    pub axis: usize,
+    /// The number of elements.
+    pub k: usize,
+}
+
 attributes! {
     ArgSort { axis, descending }
+    ArgTopK { axis, k }
+}
+
+/// The type of `kept` indices along an axis of `x`, or of all.
+fn order_type(x: &TensorType, axis: usize, kept: Option<usize>) -> Result<TensorType, TypeError> {
+    check::of_dtype(0, x, "a number or bool", |dtype| !dtype.is_half())?;
+    let Some(&extent) = x.shape.get(axis) else { refuse!("axis {axis} is out of range for {x}") };
+    let kept = kept.unwrap_or(extent);
+    if kept > extent {
+        refuse!("axis {axis} of {x} has fewer than {kept} elements");
+    }
+    let extents = x.shape.iter().enumerate().map(|(n, &extent)| if n == axis { kept } else { extent });
+    Ok(x.with_shape(extents.collect::<Shape>()).with_dtype(DType::I64))
+}
+
+/// The library's order of the elements along an axis of `x`, `kept` of each line.
+fn order(x: &TensorType, axis: usize, descending: bool, kept: usize) -> Lowering {
+    Lowering::Library(Library::Sort(library::Sort {
+        dtype: x.dtype,
+        outer: x.shape[..axis].iter().product(),
+        len: x.shape[axis],
+        inner: x.shape[axis + 1..].iter().product(),
+        descending,
+        kept,
+    }))
 }
 
 impl OpDef for ArgSort {
     fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
         let [x] = check::exactly::<1>(args)?;
-        check::of_dtype(0, x, "a number or bool", |dtype| !dtype.is_half())?;
-        if self.axis >= x.rank() {
-            refuse!("axis {} is out of range for {x}", self.axis);
-        }
-        Ok(x.with_dtype(DType::I64))
+        order_type(x, self.axis, None)
     }
 
     fn vjp(&self, _: &Site<'_>) -> Cotangents {
@@ -41,14 +72,7 @@ impl OpDef for ArgSort {
     }
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
-        let x = args[0];
-        Lowering::Library(Library::Sort(library::Sort {
-            dtype: x.dtype,
-            outer: x.shape[..self.axis].iter().product(),
-            len: x.shape[self.axis],
-            inner: x.shape[self.axis + 1..].iter().product(),
-            descending: self.descending,
-        }))
+        order(args[0], self.axis, self.descending, args[0].shape[self.axis])
     }
 
     fn facts(&self) -> Facts {
@@ -63,6 +87,36 @@ impl OpDef for ArgSort {
         vec![
             Sample::floats(ArgSort { axis: 1, descending: false }, &[&[4, 9]], -1.0..1.0),
             Sample::floats(ArgSort { axis: 0, descending: true }, &[&[5, 2]], -1.0..1.0),
+        ]
+    }
+}
+
+impl OpDef for ArgTopK {
+    fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
+        let [x] = check::exactly::<1>(args)?;
+        order_type(x, self.axis, Some(self.k))
+    }
+
+    fn vjp(&self, _: &Site<'_>) -> Cotangents {
+        Cotangents::zero("an order is made of integers")
+    }
+
+    fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
+        order(args[0], self.axis, true, self.k)
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
+    fn samples() -> Vec<Sample> {
+        vec![
+            Sample::floats(ArgTopK { axis: 1, k: 3 }, &[&[4, 9]], -1.0..1.0),
+            Sample::floats(ArgTopK { axis: 0, k: 5 }, &[&[5, 2]], -1.0..1.0),
         ]
     }
 }
@@ -142,7 +196,7 @@ impl Tensor {
         });
         match fits {
             Ok(axis) => {
-                let indices = Tensor::apply_at(ArgSort { axis, descending: true }, &[self], at).part(axis, 0, k, at);
+                let indices = Tensor::apply_at(ArgTopK { axis, k }, &[self], at);
                 (self.take_along(&indices, axis), indices)
             }
             Err(message) => {

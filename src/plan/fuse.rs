@@ -474,8 +474,7 @@ pub(super) fn kept_shape(space: &[usize], folded: &[usize]) -> Vec<usize> {
 /// The reads of a library call: the memory under its arguments.
 fn library_reads(values: &Values<'_>, root: ValueId) -> Vec<Read> {
     let memory = |&arg: &ValueId| values.strided(arg).map_or_else(|_| values.memory_of(arg), |(base, _)| base);
-    let args = values.graph.node(root).args.iter();
-    args.map(|arg| Read { value: memory(arg), view: None }).collect()
+    values.library_args(root).iter().map(|arg| Read { value: memory(arg), view: None }).collect()
 }
 
 #[cfg(test)]

@@ -174,7 +174,7 @@ fn label(values: &Values<'_>, group: &FusionGroup) -> String {
 
 /// A library call with the memory it reads; a matrix product reads through movements.
 fn with_strides(values: &Values<'_>, root: ValueId, library: &Library) -> (Library, Vec<ValueId>) {
-    let args = &values.graph.node(root).args;
+    let args = values.library_args(root);
     if let Library::MatMul(product) = library {
         let [(a, at_a), (b, at_b)] = [0, 1].map(|arg| values.operand(args[arg]));
         let product = MatMul { a: operand(&at_a), b: operand(&at_b), ..product.clone() };

@@ -60,7 +60,11 @@ impl<'g> Values<'g> {
     pub(super) fn of(graph: &'g Graph) -> Values<'g> {
         let lower = |node: &crate::graph::Node| {
             let args: Vec<_> = node.args.iter().map(|&arg| graph.ty(arg)).collect();
-            node.op.lower(&args, &node.ty)
+            let mut lowering = node.op.lower(&args, &node.ty);
+            if let Lowering::Library(Library::ScatterAdd(scatter)) = &mut lowering {
+                scatter.from_zeros = is_zeros(graph, node.args[0]);
+            }
+            lowering
         };
         let lowerings = graph.nodes().iter().map(lower).collect();
         let (roots, costs) = (vec![false; graph.n_nodes()], vec![0; graph.n_nodes()]);
@@ -115,7 +119,7 @@ impl<'g> Values<'g> {
             match self.lowering(id) {
                 Lowering::Library(_) => {
                     self.roots[id.index()] = true;
-                    for &arg in &node.args {
+                    for &arg in self.library_args(id) {
                         if self.reads_strided(id) {
                             self.need_strided(arg);
                         } else {
@@ -176,6 +180,20 @@ impl<'g> Values<'g> {
     /// Whether a value is made by a kernel that reads its arguments through movements.
     fn reads_strided(&self, id: ValueId) -> bool {
         matches!(self.lowering(id), Lowering::Library(Library::MatMul(_)))
+    }
+
+    /// The arguments that a library kernel reads from memory.
+    pub(super) fn library_args(&self, id: ValueId) -> &'g [ValueId] {
+        let args = &self.graph.node(id).args;
+        match self.lowering(id) {
+            Lowering::Library(Library::ScatterAdd(scatter)) if scatter.from_zeros => &args[1..],
+            Lowering::Library(_)
+            | Lowering::Pointwise(_)
+            | Lowering::Indexed { .. }
+            | Lowering::Movement(_)
+            | Lowering::Reduce { .. }
+            | Lowering::Parameter => args,
+        }
     }
 
     /// Takes the memory of a value that its only reader computes.
@@ -452,6 +470,11 @@ impl<'g> Values<'g> {
         }
         reads
     }
+}
+
+/// Whether a value is +0 everywhere, by its op.
+fn is_zeros(graph: &Graph, id: ValueId) -> bool {
+    matches!(&graph.node(id).op, Op::Splat(splat) if splat.value.bits == 0)
 }
 
 /// The users of a value.

@@ -1,7 +1,8 @@
 //! Stable argument sort along an axis.
 //!
 //! Elements become unsigned keys with the wanted order: NaN last in both directions, -0 equal to +0. A key and its
-//! position are sorted as one number, so that no two are equal and any algorithm is stable.
+//! position are sorted as one number, so that no two are equal and any algorithm is stable, and any that selects the first
+//! ones selects the same.
 
 use retape_runtime::DType;
 
@@ -12,7 +13,8 @@ use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_colu
 use crate::ensure::ensure;
 
 descriptor! {
-    /// The positions (`i64`) that sort each line along an axis; equal elements keep their order and NaN comes last.
+    /// The positions (`i64`) that sort each line along an axis, or the first of them; equal elements keep their order and
+    /// NaN comes last.
     Sort "sort" {
         /// Any dtype but the 16-bit floats.
         dtype: DType,
@@ -24,8 +26,14 @@ descriptor! {
         inner: usize,
         /// Whether the largest element comes first.
         descending: bool,
+        /// The number of positions that are kept of each line, at most its length.
+        kept: usize,
     }
 }
+
+/// Positions up to which a sorted list takes the elements of a line one by one, and how many times as long the line is.
+const FEW: usize = 32;
+const MANY_TIMES: usize = 4;
 
 /// A long line is sorted in runs of this many elements, on all threads, which are then merged.
 const RUN: usize = 1 << 15;
@@ -33,6 +41,7 @@ const RUN: usize = 1 << 15;
 impl Sort {
     fn check(&self) -> Checked {
         ensure!(is_number(self.dtype), "{} is not sorted", self.dtype);
+        ensure!(self.kept <= self.len, "{} positions are kept of {}", self.kept, self.len);
         countable("the input", &[self.outer, self.len, self.inner])
     }
 
@@ -45,6 +54,10 @@ impl Sort {
         count(&[self.outer, self.len, self.inner])
     }
 
+    fn n_kept(&self) -> usize {
+        count(&[self.outer, self.kept, self.inner])
+    }
+
     /// The dtype and the number of elements of each input.
     pub fn inputs(&self) -> Vec<(DType, usize)> {
         vec![(self.dtype, self.n())]
@@ -52,7 +65,7 @@ impl Sort {
 
     /// The dtype and the number of elements of each output.
     pub fn outputs(&self) -> Vec<(DType, usize)> {
-        vec![(DType::I64, self.n())]
+        vec![(DType::I64, self.n_kept())]
     }
 
     /// Computes the outputs.
@@ -63,39 +76,63 @@ impl Sort {
     pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         assert!(self.is_valid() && self.has_short_lines(), "{self}");
         let [x] = exactly(inputs);
-        let out = view_mut(only(outputs), self.n());
+        let out = view_mut(only(outputs), self.n_kept());
         with_number!(self.dtype, T => self.sort::<T>(view(x, self.n()), out));
     }
 
     fn sort<T: Sortable>(&self, x: &[T], out: &mut [i64]) {
-        let n_lines = self.outer * self.inner;
-        let work = self.n().saturating_mul(self.len.max(2).ilog2() as usize);
-        let extents = [self.outer, self.len, self.inner];
+        let is_alone = self.outer * self.inner == 1;
+        let work = self.n().saturating_mul(self.kept.max(2).ilog2() as usize);
+        let extents = [self.outer, self.kept, self.inner];
+        let inserts = self.kept <= FEW && self.len / MANY_TIMES >= self.kept && !(is_alone && self.len >= 2 * RUN);
         // A tile is read and written row by row, a cache line at a time.
         let columns = tile_columns(self.outer, self.inner).min(16);
-        for_each_tile(out, extents, [self.len, columns], work, &|mut tile| {
+        for_each_tile(out, extents, [self.kept, columns], work, &|mut tile| {
             let (width, columns) = (tile.columns.len(), tile.columns.clone());
-            let mut lines = vec![Vec::with_capacity(self.len); width];
+            let n_entries = if inserts { self.kept } else { self.len };
+            let mut lines = vec![Vec::with_capacity(n_entries); width];
             for (row, position) in (0..self.len).zip(0..) {
                 let start = (tile.outer * self.len + row) * self.inner;
                 for (line, x) in lines.iter_mut().zip(&x[start + columns.start..start + columns.end]) {
-                    line.push(x.entry(position, self.descending));
+                    let entry = x.entry(position, self.descending);
+                    if inserts {
+                        insert(line, self.kept, entry);
+                    } else {
+                        line.push(entry);
+                    }
                 }
             }
-            for line in &mut lines {
-                if n_lines == 1 && self.len >= 2 * RUN {
-                    for_each_chunk(line, RUN, work, &|_, run| run.sort_unstable());
-                    // The stable sort finds the sorted runs and merges them.
-                    line.sort();
-                } else {
-                    line.sort_unstable();
-                }
+            if !inserts {
+                lines.iter_mut().for_each(|line| self.sort_line(line, is_alone, work));
             }
-            for row in 0..self.len {
+            for row in 0..self.kept {
                 let entries = lines.iter().map(|line| line[row]);
                 tile.row(row).iter_mut().zip(entries).for_each(|(out, entry)| *out = T::position(entry).into());
             }
         });
+    }
+
+    /// Sorts the entries of a line, or the first of them, on all threads if it is long and the only one.
+    fn sort_line<E: Ord + Copy + Send>(&self, line: &mut Vec<E>, is_alone: bool, work: usize) {
+        let is_cut = self.kept < self.len;
+        let sort = |entries: &mut [E]| {
+            if self.kept < entries.len() {
+                entries.select_nth_unstable(self.kept);
+                entries[..self.kept].sort_unstable();
+            } else {
+                entries.sort_unstable();
+            }
+        };
+        if is_alone && self.len >= 2 * RUN {
+            for_each_chunk(line, RUN, work, &|_, run| sort(run));
+            if is_cut {
+                *line = line.chunks(RUN).flat_map(|run| &run[..self.kept.min(run.len())]).copied().collect();
+            }
+            // The stable sort finds the sorted runs and merges them.
+            line.sort();
+        } else {
+            sort(line);
+        }
     }
 
     /// Computes the outputs in the naive way: the place of an element is the number of elements before it.
@@ -105,7 +142,7 @@ impl Sort {
     pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         assert!(self.is_valid(), "{self}");
         let [x] = exactly(inputs);
-        let out = view_mut(only(outputs), self.n());
+        let out = view_mut(only(outputs), self.n_kept());
         with_number!(self.dtype, T => self.rank::<T>(view(x, self.n()), out));
     }
 
@@ -123,10 +160,29 @@ impl Sort {
                     let equal = a == b || (a_nan && b_nan);
                     first || (!a_nan && b_nan) || (equal && j < i)
                 });
-                out[at(place.count())] = i as i64;
+                let place = place.count();
+                if place < self.kept {
+                    out[(o * self.kept + place) * self.inner + inner] = i as i64;
+                }
             }
         }
     }
+}
+
+/// Puts an entry into a sorted list of the first ones, `kept` at most.
+#[inline(always)]
+fn insert<E: Ord + Copy>(list: &mut Vec<E>, kept: usize, entry: E) {
+    if list.len() < kept {
+        list.push(entry);
+    } else if list.last().is_none_or(|last| entry > *last) {
+        return;
+    }
+    let mut at = list.len() - 1;
+    while at > 0 && list[at - 1] > entry {
+        list[at] = list[at - 1];
+        at -= 1;
+    }
+    list[at] = entry;
 }
 
 /// An element type that has a key.
@@ -193,10 +249,11 @@ mod tests {
         let mut draw = Draw::new(2);
         for dtype in DType::ALL.into_iter().filter(|d| is_number(*d)) {
             for descending in [false, true] {
-                for _ in 0..20 {
-                    let (outer, len) = (draw.below(4), [0, 1, 2, 9, 60][draw.below(5)]);
+                for _ in 0..30 {
+                    let (outer, len) = (draw.below(4), [0, 1, 2, 9, 60, 300][draw.below(6)]);
                     let inner = [0, 1, 3, 40][draw.below(4)];
-                    assert_twins(&Sort { dtype, outer, len, inner, descending }.into(), &mut draw);
+                    let kept = [len, len / 2, len.min(7), len.min(1), 0][draw.below(5)];
+                    assert_twins(&Sort { dtype, outer, len, inner, descending, kept }.into(), &mut draw);
                 }
             }
         }
@@ -205,12 +262,15 @@ mod tests {
     #[test]
     fn nan_is_last_and_equals_keep_their_order() {
         let x = [0.0, f32::NAN, -0.0, f32::INFINITY, -f32::NAN, f32::NEG_INFINITY, 0.0];
-        let sorted = |descending| {
-            let sort = Sort { dtype: DType::F32, outer: 1, len: x.len(), inner: 1, descending };
+        let sorted = |descending, kept| {
+            let sort = Sort { dtype: DType::F32, outer: 1, len: x.len(), inner: 1, descending, kept };
             output_of::<i64>(&sort.into(), &[buffer(&x)])
         };
-        assert_eq!(sorted(false), [5, 0, 2, 6, 3, 1, 4]);
-        assert_eq!(sorted(true), [3, 0, 2, 6, 5, 1, 4]);
+        assert_eq!(sorted(false, 7), [5, 0, 2, 6, 3, 1, 4]);
+        assert_eq!(sorted(true, 7), [3, 0, 2, 6, 5, 1, 4]);
+        // By insertion, and by selection.
+        assert_eq!(sorted(true, 1), [3]);
+        assert_eq!(sorted(true, 6), [3, 0, 2, 6, 5, 1]);
     }
 
     #[test]
@@ -218,17 +278,25 @@ mod tests {
         let (mut draw, len) = (Draw::new(3), 5 * RUN / 2);
         for dtype in [DType::F32, DType::I64] {
             let x = drawn(&mut draw, dtype, len, false);
-            let order = output_of::<i64>(&Sort { dtype, outer: 1, len, inner: 1, descending: false }.into(), &[x]);
+            let order = |kept| {
+                let sort = Sort { dtype, outer: 1, len, inner: 1, descending: false, kept };
+                output_of::<i64>(&sort.into(), std::slice::from_ref(&x))
+            };
+            let all = order(len);
             let mut places = vec![false; len];
-            order.iter().for_each(|&i| places[i as usize] = true);
+            all.iter().for_each(|&i| places[i as usize] = true);
             assert!(places.iter().all(|&seen| seen), "a permutation");
+            // Fewer than a run has, than the last run has, and more than that.
+            for kept in [3, 100, RUN / 2 + 1, RUN + 5] {
+                assert_eq!(order(kept), all[..kept], "{kept}");
+            }
         }
         let x: Vec<i32> = (0..len).map(|_| draw.below(1000) as i32).collect();
-        let order = Sort { dtype: DType::I32, outer: 1, len, inner: 1, descending: false };
+        let order = Sort { dtype: DType::I32, outer: 1, len, inner: 1, descending: false, kept: len };
         let order: Vec<i64> = output_of(&order.into(), &[buffer(&x)]);
         let key = |i: i64| (x[i as usize], i);
         assert!(order.is_sorted_by(|&a, &b| key(a) < key(b)));
-        let backwards = Sort { dtype: DType::I64, outer: 1, len: 3, inner: 1, descending: true };
+        let backwards = Sort { dtype: DType::I64, outer: 1, len: 3, inner: 1, descending: true, kept: 3 };
         assert_eq!(values_of::<i64>(&backwards.into(), &[&[i64::MIN, i64::MAX, 0]]), [1, 2, 0]);
     }
 }

@@ -188,8 +188,8 @@ mod tests {
         let text = "pool2d{dtype=f32,batch=1,height=4,width=5,channels=2,window=[2,3],stride=[1,2],\
                     padding=[[0,1],[2,3]],kind=max,pass=max_gather}";
         assert_eq!(Library::parse(text).map(|kernel| kernel.to_string()).as_deref(), Some(text));
-        let sort = Sort { dtype: DType::I64, outer: 2, len: 3, inner: 0, descending: true };
-        assert_eq!(sort.to_string(), "sort{dtype=i64,outer=2,len=3,inner=0,descending=true}");
+        let sort = Sort { dtype: DType::I64, outer: 2, len: 3, inner: 0, descending: true, kept: 2 };
+        assert_eq!(sort.to_string(), "sort{dtype=i64,outer=2,len=3,inner=0,descending=true,kept=2}");
         assert_eq!(Sort::parse(&sort.to_string()).as_ref(), Some(&sort));
         assert_eq!(Library::from(sort).name(), "sort");
     }

@@ -88,11 +88,11 @@ fn scan() -> Scan {
 
 fn scatter() -> ScatterAdd {
     let (dtype, index_dtype) = (DType::F32, DType::I64);
-    ScatterAdd { dtype, index_dtype, outer: 2, len: 5, inner: 3, n_indices: 4, along: false }
+    ScatterAdd { dtype, index_dtype, outer: 2, len: 5, inner: 3, n_indices: 4, along: false, from_zeros: false }
 }
 
 fn sort() -> Sort {
-    Sort { dtype: DType::I32, outer: 2, len: 5, inner: 3, descending: true }
+    Sort { dtype: DType::I32, outer: 2, len: 5, inner: 3, descending: true, kept: 2 }
 }
 
 fn arg_reduce() -> ArgReduce {
@@ -199,6 +199,7 @@ fn refused() -> Vec<(Library, String)> {
         (Sort { len: half, inner: half, ..sort() }.into(), text(half)),
         (Sort { outer: THIRD, len: 3, inner: 1, ..sort() }.into(), text(THIRD)),
         (Sort { dtype: DType::F16, ..sort() }.into(), "f16".into()),
+        (Sort { kept: 6, ..sort() }.into(), "6 positions are kept of 5".into()),
         (Join { lens: Shape::new(&[]), ..join() }.into(), "nothing is joined".into()),
         (Join { outer: THIRD, lens: Shape::new(&[1, 2]), inner: 1, ..join() }.into(), text(THIRD)),
         (ArgReduce { outer: THIRD, len: 3, inner: 1, ..arg_reduce() }.into(), text(THIRD)),

@@ -30,7 +30,10 @@ pub(in crate::ptx) fn scatter_add(kernel: &ScatterAdd, target: Target) -> Launch
     if outer * len * inner == 0 {
         return Launches::default();
     }
-    let [base, indices, updates, out] = [0, 1, 2, 3].map(Argument::Operand);
+    let first = usize::from(!kernel.from_zeros);
+    let [indices, updates, out] = [first, first + 1, first + 2].map(Argument::Operand);
+    // Zeros are not read.
+    let base = if kernel.from_zeros { out } else { Argument::Operand(0) };
     let is_atomic = target.nondeterministic && matches!(kernel.dtype, DType::F32 | DType::F64);
     if n_indices > FEW && is_atomic {
         let operands = [base, indices, updates, out];
@@ -42,7 +45,8 @@ pub(in crate::ptx) fn scatter_add(kernel: &ScatterAdd, target: Target) -> Launch
     }
     let (lines, index_inner) = if along { (outer * inner, inner) } else { (1, 1) };
     let keys = Keys::Indices(kernel.index_dtype, index_inner, len);
-    let (mut launches, bytes) = Sorter { keys, lines, len: n_indices, target }.launches(indices, Goal::Entries);
+    let (mut launches, bytes) =
+        Sorter { keys, lines, len: n_indices, kept: n_indices, target }.launches(indices, Goal::Entries);
     let (entries, starts) = (Argument::Scratch(0), Argument::Scratch(bytes));
     launches.push(emit.starts(lines, &[entries, starts]));
     launches.push(emit.add(&[base, entries, updates, out, starts]));
@@ -71,7 +75,7 @@ impl ScatterEmitter<'_> {
 
     /// Runs code for each element of the result with its place and a copy of the base, and stores the latter.
     fn each_element(&self, c: &mut KernelWriter, body: impl FnOnce(&mut KernelWriter, ResultIndex, Reg)) -> usize {
-        let ScatterAdd { outer, len, inner, .. } = *self.kernel;
+        let ScatterAdd { outer, len, inner, from_zeros, .. } = *self.kernel;
         let items = outer * len * inner;
         let (base, out) = (c.param(0), c.param(3));
         let item = c.global_thread(BLOCK);
@@ -79,8 +83,12 @@ impl ScatterEmitter<'_> {
         c.if_then(exists, |c| {
             let (at, column) = c.div_rem(item, inner);
             let (outer, row) = c.div_rem(at, len);
-            let from = c.at(base, item, self.number.size());
-            let sum = c.load(self.number, from, 0);
+            let sum = if from_zeros {
+                c.constant(self.number.small(0))
+            } else {
+                let from = c.at(base, item, self.number.size());
+                c.load(self.number, from, 0)
+            };
             body(c, ResultIndex { outer, row, column }, sum);
             let to = c.at(out, item, self.number.size());
             c.store(self.number, to, 0, sum);

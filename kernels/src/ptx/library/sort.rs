@@ -31,13 +31,13 @@ const I64: NumberType = NumberType(DType::I64);
 pub(in crate::ptx) fn sort(kernel: &Sort, target: Target) -> Result<Launches> {
     let keys = Keys::Elements(NumberType::of(kernel.dtype), kernel.inner, kernel.descending);
     let lines = kernel.outer * kernel.inner;
-    if lines * kernel.len == 0 {
+    if lines * kernel.kept == 0 {
         return Ok(Launches::default());
     }
     if keys.form() == EntryForm::Packed && kernel.len >= MAX_PACKED {
         return Err(Error::Unsupported(format!("sorting {} elements along an axis", kernel.len)));
     }
-    let sorter = Sorter { keys, lines, len: kernel.len, target };
+    let sorter = Sorter { keys, lines, len: kernel.len, kept: kernel.kept, target };
     let (launches, scratch) = sorter.launches(Argument::Operand(0), Goal::Positions(Argument::Operand(1)));
     Ok(Launches { launches, scratch })
 }
@@ -56,6 +56,8 @@ pub(super) struct Sorter {
     pub(super) keys: Keys,
     pub(super) lines: usize,
     pub(super) len: usize,
+    /// Positions that are stored of each line, if these are the goal.
+    pub(super) kept: usize,
     pub(super) target: Target,
 }
 
@@ -96,20 +98,26 @@ impl Sorter {
         KernelWriter::new(name, self.target, block, n_params, self.lines * self.len + 4 * TILE_BYTES)
     }
 
-    /// The element along the axis at position `i` of a line.
-    fn element(&self, c: &mut KernelWriter, line: Reg, i: Reg) -> Reg {
+    /// The element along an axis of extent `len` at position `i` of a line.
+    fn element(&self, c: &mut KernelWriter, len: usize, line: Reg, i: Reg) -> Reg {
         let (o, column) = c.div_rem(line, self.keys.inner());
-        let row = c.mad(o, self.len, i);
+        let row = c.mad(o, len, i);
         c.mad(row, self.keys.inner(), column)
     }
 
     /// Stores entry number `i` of a line.
     fn store(&self, c: &mut KernelWriter, to: Reg, is_out: bool, (line, i): (Reg, Reg), entry: SortEntry) {
-        if is_out {
-            let element = self.element(c, line, i);
+        let store = |c: &mut KernelWriter| {
+            let element = self.element(c, self.kept, line, i);
             let to = c.at(to, element, I64.size());
             let position = entry.position(c);
             c.store(I64, to, 0, position);
+        };
+        if is_out && self.kept < self.len {
+            let is_kept = c.test("lt", i, self.kept);
+            c.if_then(is_kept, store);
+        } else if is_out {
+            store(c);
         } else {
             let slot = c.mad(line, self.len, i);
             let to = c.at(to, slot, self.form().size());
@@ -142,7 +150,7 @@ impl Sorter {
         each_slot(&mut c, &|c, address, i, exists| {
             let entry = form.last(c).copy(c);
             c.if_then(exists, |c| {
-                let element = self.element(c, line, i);
+                let element = self.element(c, self.len, line, i);
                 let found = self.keys.entry(c, x, element, i);
                 entry.set(c, found);
             });

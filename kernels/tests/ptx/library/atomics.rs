@@ -60,8 +60,9 @@ fn exact_sums_are_those_of_the_twin() {
 
 /// Many numbers of many magnitudes for three places.
 fn rounded(dtype: DType) -> (ScatterAdd, Vec<f64>, Vec<Vec<u8>>) {
-    let n_indices = 700;
-    let scatter = ScatterAdd { dtype, index_dtype: DType::I32, outer: 1, len: 3, inner: 1, n_indices, along: false };
+    let (n_indices, [along, from_zeros]) = (700, [false; 2]);
+    let scatter =
+        ScatterAdd { dtype, index_dtype: DType::I32, outer: 1, len: 3, inner: 1, n_indices, along, from_zeros };
     let mut draw = Draw::new(21);
     let update = |draw: &mut Draw| (draw.below(2000) as f64 - 999.5) * 0.37 * 10_f64.powi(draw.below(7) as i32 - 3);
     let updates: Vec<f64> = (0..n_indices).map(|_| update(&mut draw)).collect();
@@ -105,8 +106,9 @@ fn the_order_of_blocks_shows_in_the_bits_of_atomic_sums_alone() {
 fn subnormal_sums_of_f32_become_zero() {
     for dtype in [DType::F32, DType::F64] {
         let small = Scalar { dtype, bits: 3 };
-        let (len, n_indices) = (2, 40);
-        let scatter = ScatterAdd { dtype, index_dtype: DType::U32, outer: 1, len, inner: 1, n_indices, along: false };
+        let (len, n_indices, [along, from_zeros]) = (2, 40, [false; 2]);
+        let scatter =
+            ScatterAdd { dtype, index_dtype: DType::U32, outer: 1, len, inner: 1, n_indices, along, from_zeros };
         let inputs = vec![
             data::to_bytes([small; 2].into_iter()),
             data::to_bytes((0..n_indices).map(|_| 1_u32.to_scalar())),

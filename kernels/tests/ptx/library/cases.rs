@@ -142,7 +142,8 @@ pub(crate) fn sort() -> Vec<Library> {
     for dtype in NUMBERS.into_iter().chain([DType::Bool]) {
         for descending in [false, true] {
             for [outer, len, inner] in shapes {
-                all.push(Sort { dtype, outer, len, inner, descending }.into());
+                all.push(Sort { dtype, outer, len, inner, descending, kept: len }.into());
+                all.push(Sort { dtype, outer, len, inner, descending, kept: len / 3 }.into());
             }
         }
     }
@@ -160,8 +161,8 @@ pub(crate) fn long_sort() -> Vec<Library> {
         (DType::I64, 1, 4500, 1),
         (DType::U8, 1, 9000, 1),
     ] {
-        for descending in [false, true] {
-            all.push(Sort { dtype, outer, len, inner, descending }.into());
+        for (descending, kept) in [(false, len), (true, len), (true, len / 2)] {
+            all.push(Sort { dtype, outer, len, inner, descending, kept }.into());
         }
     }
     all
@@ -180,11 +181,12 @@ pub(crate) fn scatter_add(draw: &mut Draw) -> Vec<Library> {
                     inner: [0, 1, 3, 50][draw.below(4)],
                     n_indices: [draw.below(10), draw.below(100)][round / 2 % 2],
                     along: round % 2 == 0,
+                    from_zeros: round % 3 == 0,
                 });
             }
         }
     }
-    let long = |outer, len, inner, n_indices, along| ScatterAdd {
+    let long = |outer, len, inner, n_indices, [along, from_zeros]: [bool; 2]| ScatterAdd {
         dtype: DType::F32,
         index_dtype: DType::I32,
         outer,
@@ -192,9 +194,15 @@ pub(crate) fn scatter_add(draw: &mut Draw) -> Vec<Library> {
         inner,
         n_indices,
         along,
+        from_zeros,
     };
     // One destination, and more indices than a tile of the sort has.
-    all.extend([long(1, 1, 1, 500, false), long(2, 300, 2, 2500, false), long(1, 20, 3, 2100, true)]);
+    all.extend([
+        long(1, 1, 1, 500, [false, true]),
+        long(2, 300, 2, 2500, [false, false]),
+        long(2, 300, 2, 2500, [false, true]),
+        long(1, 20, 3, 2100, [true, false]),
+    ]);
     all.into_iter().map(Library::from).collect()
 }
 

@@ -20,7 +20,8 @@ fn product(dtype: DType) -> Step {
 /// Many rows that are added to few.
 fn scatter() -> Step {
     let (dtype, index_dtype) = (DType::F32, DType::I64);
-    let scatter = ScatterAdd { dtype, index_dtype, outer: 1, len: 10, inner: 48, n_indices: 1000, along: false };
+    let [along, from_zeros] = [false; 2];
+    let scatter = ScatterAdd { dtype, index_dtype, outer: 1, len: 10, inner: 48, n_indices: 1000, along, from_zeros };
     library_step(scatter, "scatter")
 }
 

@@ -347,7 +347,7 @@ fn too_many_blocks_are_refused() {
 #[test]
 fn lines_too_long_to_count_are_not_sorted() {
     let sort = |dtype, len| {
-        let sort = Sort { dtype, outer: 1, len, inner: 1, descending: false };
+        let sort = Sort { dtype, outer: 1, len, inner: 1, descending: false, kept: len };
         let step = Step { work: Work::library(sort), operands: Default::default(), label: String::new() };
         lower(&step, TARGETS[1])
     };
