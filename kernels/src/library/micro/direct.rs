@@ -28,6 +28,10 @@ const MOST_IN_PLANES: usize = 4;
 /// Length of chains from which on twice as many channels pay in planes, for copying the image to them is paid once.
 const LONG_CHAIN: usize = 64;
 
+/// Outputs of a single line that all steps are computed for before those of others, so that the planes of their pixels are in
+/// the nearest cache for every tap.
+const PIECE: usize = 128;
+
 /// Whether pixels are lanes: where channels would leave most of a vector empty, where eight of them would leave half of it
 /// empty, and where sixteen of them would take a load for each multiplication.
 fn is_in_planes<T>(kernels: &Kernels<T>, x: &DirectConv<'_, T>) -> bool {
@@ -307,8 +311,6 @@ impl Engine {
         out: *mut T,
         done: &(dyn Fn(usize, Range<usize>) + Sync),
     ) {
-        let width = T::kernels(self.level).width;
-        let panels = x.n.div_ceil(width);
         let depth = |part: &ConvPart<'_, T>| part.window.y.taps * part.window.x.taps * part.window.channels;
         let mut tile = ImageTile::new(x.parts.iter().filter(|part| depth(part) > 0).map(|part| &part.window));
         if let Some(tile) = &mut tile {
@@ -317,6 +319,8 @@ impl Engine {
                 tile.place(x.parts.iter().filter(|part| depth(part) > 0).map(|part| &part.window));
             }
         }
+        let width = self.panel_width::<T>(tile.as_ref(), x.n);
+        let panels = x.n.div_ceil(width.max(1));
         let n_lines = x.parts.iter().map(|part| part.window.y.outputs).max().unwrap_or(0);
         let own =
             |part: &ConvPart<'_, T>| own_panel(&T::kernels(self.level), part.filter, x.n).filter(|_| self.unpacked);
@@ -371,6 +375,11 @@ impl Engine {
                 done(image, lines);
             });
         });
+    }
+
+    /// Columns of a panel of a filter: in planes, which take one weight at a time, there are no others.
+    fn panel_width<T: Real>(&self, tile: Option<&ImageTile>, n: usize) -> usize {
+        if tile.is_some_and(|tile| tile.in_planes) { n } else { T::kernels(self.level).width }
     }
 
     /// Computes some lines of two phases.
@@ -434,25 +443,29 @@ impl Engine {
             }
             return;
         };
-        let depth = block_depth(k);
+        let (depth, a_row) = (block_depth(k), w.x.stride as usize * tile.steps()[0]);
         let (filter, b_row) = match ready.packed {
-            Some(at) => (packed[at..].as_ptr(), kernels.width),
+            Some(at) => (packed[at..].as_ptr(), self.panel_width::<T>(Some(tile), x.n)),
             None => own_panel(&kernels, part.filter, x.n).expect("a filter that is not packed is its own panel"),
         };
-        for (block, offsets) in ready.taps.chunks(depth).enumerate() {
+        let blocks = || ready.taps.chunks(depth).enumerate();
+        let piece = if tile.in_planes && n_lines == 1 { PIECE } else { w.x.outputs.max(1) };
+        for (first, (block, offsets)) in
+            (0..w.x.outputs).step_by(piece).flat_map(|first| blocks().map(move |b| (first, b)))
+        {
             let b = filter.wrapping_add(block * depth * b_row);
             let block = Lines {
                 lines: n_lines,
-                rows: w.x.outputs,
+                rows: piece.min(w.x.outputs - first),
                 cols: x.n,
                 offsets,
-                a: held[ready.start..].as_ptr(),
+                a: held[ready.start + first * a_row..].as_ptr(),
                 a_line: tile.stride * tile.line,
-                a_row: w.x.stride as usize * tile.steps()[0],
+                a_row,
                 b,
                 b_panel: k * kernels.width,
                 b_row,
-                c,
+                c: c.wrapping_add(first * part.step[1]),
                 c_line: part.step[0],
                 c_row: part.step[1],
                 fresh: block == 0,

@@ -125,9 +125,15 @@ impl<'a, T: Real> FilterGradient<'a, T> {
     }
 
     /// Whether taps that follow each other share pixels that are read once. Pairs of them save less than rows of two
-    /// vectors do, and of short lines, the first and last pixels take what the others save.
+    /// vectors do, and of short lines, the first and last pixels take what the others save. With few rows beside them, the
+    /// taps themselves are better rows.
     pub(super) fn slides(&self, kernels: &Kernels<T>) -> bool {
+        /// Lines of taps, or channels, at least.
+        const ROWS: usize = 3;
         let w = &self.window.x;
+        if self.window.channels.max(self.window.y.taps) < ROWS {
+            return false;
+        }
         let together = w.taps.div_ceil(w.stride as usize);
         let pays = if self.n <= kernels.lanes { together > 1 } else { together > 2 && together != 4 };
         kernels.sliding.is_some() && pays && w.dilation == 1 && w.outputs >= LONG_LINE

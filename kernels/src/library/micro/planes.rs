@@ -67,11 +67,36 @@ unsafe fn plane_lines<S: Simd, const N: usize, const L: usize>(
                 left if left >= L => plane_rows::<S, N, L>(x, a, b, c),
                 left if left >= 4 && L > 4 => plane_rows::<S, N, 4>(x, a, b, c),
                 left if left >= 2 && L > 2 => plane_rows::<S, N, 2>(x, a, b, c),
-                _ => plane_rows::<S, N, 1>(x, a, b, c),
+                _ => plane_runs::<S, N, L>(x, a, b, c),
             };
         }
     }
     N
+}
+
+/// All rows of one line, in which vectors that follow each other are what lines are elsewhere, as long as there are `L`, and
+/// then two; returns the number of lines. Chains of a single vector would wait for each other's steps.
+#[inline(always)]
+unsafe fn plane_runs<S: Simd, const N: usize, const L: usize>(
+    x: &Lines<'_, S::Elem>,
+    a: *const S::Elem,
+    b: *const S::Elem,
+    c: *mut S::Elem,
+) -> usize {
+    let vectors = Lines { a_line: S::LANES, c_line: S::LANES * x.c_row, ..*x };
+    let mut i = 0;
+    // SAFETY: the rows lie inside the line.
+    unsafe {
+        while x.rows - i >= L * S::LANES {
+            plane_tile::<S, N, L>(&vectors, a.add(i), b, c.add(i * x.c_row), S::LANES);
+            i += L * S::LANES;
+        }
+        while L > 2 && x.rows - i >= 2 * S::LANES {
+            plane_tile::<S, N, 2>(&vectors, a.add(i), b, c.add(i * x.c_row), S::LANES);
+            i += 2 * S::LANES;
+        }
+        plane_rows::<S, N, 1>(&Lines { rows: x.rows - i, ..*x }, a.add(i), b, c.add(i * x.c_row))
+    }
 }
 
 /// All rows of `L` lines, on vectors no longer than the last ones need; returns the number of lines.
