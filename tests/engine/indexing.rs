@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use retape::{DType, Error, Result, Tensor, accelerate, concat, stack, value_and_grad};
+use retape::{DType, Error, Form, Result, Tensor, accelerate, concat, stack, value_and_grad};
 
 /// The numbers 0, 1, .. as `[2, 3, 4]`: element `(i, j, k)` is `12 i + 4 j + k`.
 fn numbers() -> Tensor {
@@ -175,4 +175,62 @@ fn what_lies_outside_is_refused_with_its_line() {
         x.clone()
     });
     assert!(unused.call(&x).unwrap_err().to_string().contains("0 equal parts"));
+}
+
+/// Zeros that updates are scattered to are no operand; a base of another sign, or of other numbers, is one.
+#[test]
+fn updates_are_scattered_from_zeros_that_are_not_read() -> Result<()> {
+    let indices = Tensor::from([1_i64, -1, 1, 7]);
+    let updates = Tensor::from([1.0_f32, -0.0, 4.0, 8.0]);
+    for (base, reads, expected) in
+        [(0.0_f32, false, [0.0_f32, 5.0, 0.0]), (-0.0, true, [-0.0, 5.0, -0.0]), (2.0, true, [2.0, 7.0, 2.0])]
+    {
+        let scatter = accelerate({
+            let indices = indices.clone();
+            move |x: &Tensor| x.slice_axis(0, 0..3).full_like(base).scatter_add(0, &indices, x)
+        });
+        let sum = scatter.call(&updates)?.to_vec::<f32>()?;
+        assert_eq!(bits(&sum), bits(&expected), "{base}");
+        let plan = scatter.text(&scatter.signature(&updates), Form::Plan)?;
+        assert_eq!(plan.contains("from_zeros=false"), reads, "{plan}");
+        assert_eq!(plan.contains("splat"), reads, "{plan}");
+    }
+    // Zeros that are wanted for themselves as well.
+    let both = accelerate(move |x: &Tensor| {
+        let zeros = x.zeros_like();
+        (zeros.scatter_add(0, &Tensor::from([3_i64, 3, 0, 9]), x), zeros)
+    });
+    let (sum, zeros) = both.call(&updates)?;
+    assert_eq!((sum.to_vec::<f32>()?, zeros.to_vec::<f32>()?), (vec![4.0, 0.0, 0.0, 1.0], vec![0.0; 4]));
+    Ok(())
+}
+
+/// The bits of numbers, by which the zeros differ and NaN is equal.
+fn bits(numbers: &[f32]) -> Vec<u32> {
+    numbers.iter().map(|x| x.to_bits()).collect()
+}
+
+/// The largest elements are the first ones of the stable sort, whatever way finds them: NaN last, equal ones in order.
+#[test]
+fn the_k_largest_are_the_first_of_a_sort() -> Result<()> {
+    let number = |i: i64| if i % 11 == 0 { f32::NAN } else { (i * 37 % 50) as f32 };
+    let x = (0..6 * 200).map(number).collect::<Tensor>();
+    for (shape, axis) in [([6, 200], 1), ([200, 6], 0), ([6, 200], -2)] {
+        let x = x.reshape(shape);
+        let extent = x.dim(axis);
+        for k in [0, 1, 5, 33, 190, 200].into_iter().filter(|k| *k <= extent) {
+            let largest = accelerate(move |x: &Tensor| x.top_k(k, axis));
+            let (values, indices) = largest.call(&x)?;
+            let expected = x.argsort_descending(axis).slice_axis(axis, 0..k);
+            assert_eq!(indices.shape(), expected.shape());
+            assert_eq!(indices.to_vec::<i64>()?, expected.to_vec::<i64>()?, "{k} of {shape:?}");
+            let taken = x.take_along(&expected, axis).to_vec::<f32>()?;
+            assert_eq!(bits(&values.to_vec::<f32>()?), bits(&taken), "{k} of {shape:?}");
+            let plan = largest.text(&largest.signature(&x), Form::Plan)?;
+            assert!(k == 0 || plan.contains(&format!("kept={k}")), "{plan}");
+        }
+    }
+    let refused = x.reshape([6, 200]).top_k(7, 0).0.to_vec::<f32>().unwrap_err().to_string();
+    assert!(refused.contains("axis 0 of f32[6, 200] has fewer than 7 elements"), "{refused}");
+    Ok(())
 }

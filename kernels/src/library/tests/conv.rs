@@ -225,6 +225,39 @@ fn convolutions_of_few_channels_agree_with_their_references() {
     }
 }
 
+/// Convolutions along one line, as of sound: few channels on either side, many taps, so that chains have several blocks, a
+/// stride, and lines of several pieces and of vectors that are not full.
+#[test]
+fn convolutions_along_a_line_agree_with_their_references() {
+    let (mut random, mut n_pieces) = (Random(0x50bd), 0);
+    for round in 0..75 {
+        let pass = ConvPass::ALL[round % 3];
+        let [kernel_width, stride] = [random.pick(&[3, 40, 80, 80]), random.pick(&[1, 2, 4])];
+        let conv = Conv2d {
+            batch: 1 + random.below(3),
+            height: 1,
+            width: random.pick(&[17, 300, 700]),
+            in_channels: random.pick(&[1, 1, 2, 3, 16]),
+            out_channels: random.pick(&[1, 2, 4, 16, 33]),
+            kernel_height: 1,
+            kernel_width,
+            stride: [1, stride],
+            padding: [[0, 0], [kernel_width / 2; 2]],
+            dilation: [1, 1],
+            groups: 1,
+            ..convolution(&mut random, [DType::F32, DType::F64][usize::from(round % 5 == 4)], pass)
+        };
+        let (steps, n) = match pass {
+            ConvPass::Forward => (kernel_width * conv.in_channels, conv.out_channels),
+            ConvPass::InputGradient => (kernel_width / stride * conv.out_channels, conv.in_channels),
+            ConvPass::FilterGradient => (0, 0),
+        };
+        n_pieces += usize::from(steps > 256 && n < 5 && conv.width / stride > 128);
+        check(&conv, conv.batch * conv.width * conv.in_channels.max(conv.out_channels) * kernel_width, &mut random);
+    }
+    assert!(n_pieces > 3, "{n_pieces} have several pieces and blocks");
+}
+
 /// Gradients of filters with taps that share pixels where vectors have sixteen lanes: rows that are channels or lines of
 /// taps, pieces of two and three taps and taps left alone, and a dilation of a line that has no next one.
 #[test]

@@ -115,7 +115,10 @@ pub(crate) fn inputs(kernel: &Library, draw: &mut Draw) -> Vec<Vec<u8>> {
     let (types, mood) = (kernel.inputs(), Mood::of(kernel));
     let mut all: Vec<Vec<u8>> = types.iter().map(|(dtype, n)| draw.bytes(*dtype, *n, mood)).collect();
     match kernel {
-        Library::ScatterAdd(scatter) => all[1] = indices(scatter, types[1].1, draw),
+        Library::ScatterAdd(scatter) => {
+            let at = usize::from(!scatter.from_zeros);
+            all[at] = indices(scatter, types[at].1, draw);
+        }
         Library::Cholesky(cholesky) => {
             let matrices = (0..cholesky.batch).flat_map(|i| symmetric(draw, cholesky.n, i != 1));
             all[0] = to_bytes(matrices.map(|x| float(cholesky.dtype, x)));
