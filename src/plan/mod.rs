@@ -66,7 +66,8 @@ pub(crate) struct Layout {
 /// The values of one step.
 #[derive(Clone, Debug)]
 pub(crate) struct StepValues {
-    /// The roots that the step computes, written or not; the values between them and stored ones are computed too.
+    /// The roots that the step computes, written or not; the values between them and stored ones are computed too, except
+    /// zeros that updates are scattered to.
     pub(crate) roots: Vec<ValueId>,
     /// The value that each operand holds.
     pub(crate) operands: Vec<ValueId>,

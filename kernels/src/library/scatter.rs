@@ -38,7 +38,7 @@ descriptor! {
 }
 
 /// Indices that are sorted out at a time.
-const CHUNK: usize = 1024;
+const CHUNK: usize = if cfg!(test) { 16 } else { 1024 };
 
 impl ScatterAdd {
     fn check(&self) -> Checked {
@@ -142,8 +142,7 @@ impl ScatterAdd {
     #[inline(always)]
     fn position(&self, index: impl Into<i64>) -> usize {
         let index = index.into();
-        // Less than zero, it becomes larger than any extent.
-        (if index < 0 { index + self.len as i64 } else { index }) as usize
+        usize::try_from(if index < 0 { index + self.len as i64 } else { index }).unwrap_or(usize::MAX)
     }
 
     fn scatter<T: Number + Plain, I: Into<i64> + Copy + Sync>(
@@ -216,6 +215,15 @@ impl ScatterAdd {
             }
             return;
         }
+        if rows.len() == self.len {
+            for (k, index) in (first..).zip(indices) {
+                let row = self.position(*index);
+                if rows.contains(&row) {
+                    add_row(tile.row(row), line(updates, k, self.inner, &columns));
+                }
+            }
+            return;
+        }
         // Indices of other tiles are sorted out without a jump, which no processor would foresee.
         let mut own = [0_u16; CHUNK];
         for (chunk, first) in indices.chunks(CHUNK).zip((first..).step_by(CHUNK)) {
@@ -225,9 +233,7 @@ impl ScatterAdd {
                 n_own += usize::from(self.position(*index).wrapping_sub(rows.start) < rows.len());
             }
             for k in own[..n_own].iter().map(|k| usize::from(*k)) {
-                let out = tile.row(self.position(chunk[k]));
-                let updates = line(updates, first + k, self.inner, &columns);
-                out.iter_mut().zip(updates).for_each(|(out, update)| *out = out.plus(*update));
+                add_row(tile.row(self.position(chunk[k])), line(updates, first + k, self.inner, &columns));
             }
         }
     }
@@ -245,6 +251,12 @@ impl ScatterAdd {
             }
         }
     }
+}
+
+/// Adds updates to a row.
+#[inline(always)]
+fn add_row<T: Number>(out: &mut [T], updates: &[T]) {
+    out.iter_mut().zip(updates).for_each(|(out, update)| *out = out.plus(*update));
 }
 
 /// Some columns of a row of a matrix with `inner` columns.

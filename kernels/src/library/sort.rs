@@ -31,9 +31,8 @@ descriptor! {
     }
 }
 
-/// Positions up to which a sorted list takes the elements of a line one by one, and how many times as long the line is.
-const FEW: usize = 32;
-const MANY_TIMES: usize = 4;
+/// Entries of a line that wait, beside those that are kept, until the first ones are selected.
+const WAITING: usize = if cfg!(test) { 3 } else { 64 };
 
 /// A long line is sorted in runs of this many elements, on all threads, which are then merged.
 const RUN: usize = 1 << 15;
@@ -84,27 +83,31 @@ impl Sort {
         let is_alone = self.outer * self.inner == 1;
         let work = self.n().saturating_mul(self.kept.max(2).ilog2() as usize);
         let extents = [self.outer, self.kept, self.inner];
-        let inserts = self.kept <= FEW && self.len / MANY_TIMES >= self.kept && !(is_alone && self.len >= 2 * RUN);
+        let room = self.kept.saturating_add(self.kept.max(WAITING));
+        let selects = self.len / 2 >= room && !(is_alone && self.len >= 2 * RUN);
+        let n_entries = if selects { room } else { self.len };
         // A tile is read and written row by row, a cache line at a time.
         let columns = tile_columns(self.outer, self.inner).min(16);
         for_each_tile(out, extents, [self.kept, columns], work, &|mut tile| {
             let (width, columns) = (tile.columns.len(), tile.columns.clone());
-            let n_entries = if inserts { self.kept } else { self.len };
-            let mut lines = vec![Vec::with_capacity(n_entries); width];
+            let mut lines: Vec<Vec<T::Entry>> = (0..width).map(|_| Vec::with_capacity(n_entries)).collect();
+            // Nothing from the limit of a line on is among the first.
+            let mut limits = vec![None; width];
             for (row, position) in (0..self.len).zip(0..) {
                 let start = (tile.outer * self.len + row) * self.inner;
-                for (line, x) in lines.iter_mut().zip(&x[start + columns.start..start + columns.end]) {
+                let x = &x[start + columns.start..start + columns.end];
+                for ((line, limit), x) in lines.iter_mut().zip(&mut limits).zip(x) {
                     let entry = x.entry(position, self.descending);
-                    if inserts {
-                        insert(line, self.kept, entry);
-                    } else {
+                    if limit.is_none_or(|limit| entry < limit) {
                         line.push(entry);
+                        if selects && line.len() == room {
+                            *limit = Some(*line.select_nth_unstable(self.kept - 1).1);
+                            line.truncate(self.kept);
+                        }
                     }
                 }
             }
-            if !inserts {
-                lines.iter_mut().for_each(|line| self.sort_line(line, is_alone, work));
-            }
+            lines.iter_mut().for_each(|line| self.sort_line(line, is_alone, work));
             for row in 0..self.kept {
                 let entries = lines.iter().map(|line| line[row]);
                 tile.row(row).iter_mut().zip(entries).for_each(|(out, entry)| *out = T::position(entry).into());
@@ -167,22 +170,6 @@ impl Sort {
             }
         }
     }
-}
-
-/// Puts an entry into a sorted list of the first ones, `kept` at most.
-#[inline(always)]
-fn insert<E: Ord + Copy>(list: &mut Vec<E>, kept: usize, entry: E) {
-    if list.len() < kept {
-        list.push(entry);
-    } else if list.last().is_none_or(|last| entry > *last) {
-        return;
-    }
-    let mut at = list.len() - 1;
-    while at > 0 && list[at - 1] > entry {
-        list[at] = list[at - 1];
-        at -= 1;
-    }
-    list[at] = entry;
 }
 
 /// An element type that has a key.
@@ -268,7 +255,6 @@ mod tests {
         };
         assert_eq!(sorted(false, 7), [5, 0, 2, 6, 3, 1, 4]);
         assert_eq!(sorted(true, 7), [3, 0, 2, 6, 5, 1, 4]);
-        // By insertion, and by selection.
         assert_eq!(sorted(true, 1), [3]);
         assert_eq!(sorted(true, 6), [3, 0, 2, 6, 5, 1]);
     }

@@ -463,7 +463,7 @@ impl Engine {
                 a_line: tile.stride * tile.line,
                 a_row,
                 b,
-                b_panel: k * kernels.width,
+                b_panel: k * b_row,
                 b_row,
                 c: c.wrapping_add(first * part.step[1]),
                 c_line: part.step[0],

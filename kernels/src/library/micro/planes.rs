@@ -29,7 +29,8 @@ pub(super) struct Deinterleave<T> {
     pub(super) len: usize,
 }
 
-/// Computes lines whose rows are neighbours in memory, with rows as lanes: for few columns, in one panel.
+/// Computes lines whose rows are neighbours in memory, with rows as lanes: for few columns, which lie side by side at
+/// each step of B.
 ///
 /// # Safety
 ///

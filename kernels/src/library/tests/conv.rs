@@ -248,9 +248,9 @@ fn convolutions_along_a_line_agree_with_their_references() {
             ..convolution(&mut random, [DType::F32, DType::F64][usize::from(round % 5 == 4)], pass)
         };
         let (steps, n) = match pass {
-            ConvPass::Forward => (kernel_width * conv.in_channels, conv.out_channels),
+            ConvPass::Forward if stride == 1 => (kernel_width * conv.in_channels, conv.out_channels),
             ConvPass::InputGradient => (kernel_width / stride * conv.out_channels, conv.in_channels),
-            ConvPass::FilterGradient => (0, 0),
+            ConvPass::Forward | ConvPass::FilterGradient => (0, 0),
         };
         n_pieces += usize::from(steps > 256 && n < 5 && conv.width / stride > 128);
         check(&conv, conv.batch * conv.width * conv.in_channels.max(conv.out_channels) * kernel_width, &mut random);
