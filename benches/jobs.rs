@@ -57,8 +57,8 @@ fn numbers(len: i64, factor: i64, n: i64) -> Tensor {
 }
 
 fn recurrent(x: &[Tensor]) -> Tensor {
-    let start = Tensor::zeros([16, 64]);
-    energy(&(0..32).fold(start, |h, step| (x[0].at(step).matmul(&x[1]) + h.matmul(&x[2]) * 0.1).tanh()))
+    let start = Tensor::zeros([x[0].dim(1), x[2].dim(0)]);
+    energy(&(0..x[0].dim(0)).fold(start, |h, step| (x[0].at(step).matmul(&x[1]) + h.matmul(&x[2]) * 0.1).tanh()))
 }
 
 /// Ten steps of diffusion on a square whose edges are zero.
@@ -221,10 +221,7 @@ const JOBS: &[Job] = &[
     }),
     job("large_table", &[&[100_000, 32]], |x| energy(&nn::embedding(&x[0], &numbers(512, 37, 100_000)))),
     job("mean_4m", &[&[4, 1024, 1024]], |x| energy(&x[0])),
-    job("recurrent_256", &[&[16, 64, 256], &[256, 256], &[256, 256]], |x| {
-        let start = Tensor::zeros([64, 256]);
-        energy(&(0..16).fold(start, |h, step| (x[0].at(step).matmul(&x[1]) + h.matmul(&x[2]) * 0.1).tanh()))
-    }),
+    job("recurrent_256", &[&[16, 64, 256], &[256, 256], &[256, 256]], recurrent),
     job("masked_softmax", &[&[16, 8, 128, 128]], |x| {
         let mask = Tensor::ones([128, 128]).tril(0).gt(0.5);
         energy(&mask.select(&x[0], -1e30).softmax(-1))

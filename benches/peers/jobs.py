@@ -159,8 +159,8 @@ def numbers(n, factor, modulus):
 
 
 def recurrent(x):
-    h = zeros((16, 64))
-    for step in range(32):
+    h = zeros((x[0].shape[1], x[2].shape[0]))
+    for step in range(x[0].shape[0]):
         h = tanh(x[0][step] @ x[1] + h @ x[2] * 0.1)
     return energy(h)
 
@@ -218,13 +218,6 @@ def avg_pool(x):
 def middle(x):
     d = x - x.mean(1, keepdims=True)
     return sqrt((d * d).mean(1)).sum()
-
-
-def recurrent_256(x):
-    h = zeros((64, 256))
-    for step in range(16):
-        h = tanh(x[0][step] @ x[1] + h @ x[2] * 0.1)
-    return energy(h)
 
 
 def spectrum(x):
@@ -329,7 +322,7 @@ JOBS = [
     ("vocabulary", [[256, 256], [256, 8000]], lambda x: entropy(x[0] @ x[1], words)),
     ("large_table", [[100000, 32]], lambda x: energy(rows(x[0], keys))),
     ("mean_4m", [[4, 1024, 1024]], lambda x: energy(x[0])),
-    ("recurrent_256", [[16, 64, 256], [256, 256], [256, 256]], recurrent_256),
+    ("recurrent_256", [[16, 64, 256], [256, 256], [256, 256]], recurrent),
     ("masked_softmax", [[16, 8, 128, 128]], lambda x: energy(softmax(where(earlier, x[0], -1e30), -1))),
     ("shifted", [[512, 1024]], lambda x: energy(concat([x[0][:, 1:], x[0][:, :1]], 1) * x[0])),
     ("flipped", [[512, 1024]], lambda x: energy(flip(x[0]) * x[0])),
