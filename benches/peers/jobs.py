@@ -1,4 +1,4 @@
-"""The jobs of benches/jobs.rs by JAX or PyTorch: jobs.py jax|torch NAME ...; and the table of ratios: jobs.py table FOLDER,
+"""The jobs of benches/jobs by JAX or PyTorch: jobs.py jax|torch NAME ...; and the table of ratios: jobs.py table FOLDER,
 which reads FOLDER/jobs.*.jsonl."""
 import glob, json, os, sys, time
 
@@ -29,133 +29,17 @@ if sys.argv[1] == "table":
     table(sys.argv[2])
     sys.exit()
 
-threads = int(os.environ.get("THREADS", "2"))
-os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-import numpy as np
+from dialect import *
+import networks
 
-system, names = sys.argv[1], sys.argv[2:]
+names = sys.argv[2:]
 
 
-def data(shape, seed):
+def data(shape, seed, is_network):
     n = int(np.prod(shape))
     numbers = (np.arange(n, dtype=np.int64) * 7919 + seed * 104729) % 10007
-    return ((numbers.astype(np.float32) / np.float32(10007) - np.float32(0.5)) * np.float32(2)).reshape(shape)
-
-
-if system == "jax":
-    import jax, jax.numpy as np_
-    from jax import lax
-
-    array, log, sqrt, tanh, sin, cos = (
-        np_.asarray, np_.log, np_.sqrt, np_.tanh, np_.sin, np_.cos)
-    einsum, permute, cumsum, sort, concat, zeros = (
-        np_.einsum, np_.transpose, np_.cumsum, np_.sort, np_.concatenate, np_.zeros)
-    relu, softmax, gelu = jax.nn.relu, jax.nn.softmax, lambda x: jax.nn.gelu(x, approximate=True)
-    log_softmax = lambda x: jax.nn.log_softmax(x, -1)
-    rows, along = lambda x, i: x[i], lambda x, i: np_.take_along_axis(x, i, 1)
-    pad, diagonal, cholesky = lambda u: np_.pad(u, 1), np_.diagonal, np_.linalg.cholesky
-    solve = lambda l, b: jax.scipy.linalg.solve_triangular(l, b, lower=True)
-    entropy = lambda x, labels: -np_.mean(np_.take_along_axis(log_softmax(x), labels[:, None], 1))
-
-    def conv(x, w, stride=1, groups=1, dilation=1):
-        return lax.conv_general_dilated(x, w, (stride, stride), "SAME", feature_group_count=groups,
-                                        rhs_dilation=(dilation, dilation), dimension_numbers=("NHWC", "HWIO", "NHWC"))
-
-    def conv_up(x, w):
-        return lax.conv_general_dilated(x, np_.flip(w, (0, 1)).swapaxes(2, 3), (1, 1), [(2, 2), (2, 2)],
-                                        lhs_dilation=(2, 2), dimension_numbers=("NHWC", "HWIO", "NHWC"))
-
-    sigmoid, silu, softplus, gelu_erf = (
-        jax.nn.sigmoid, jax.nn.silu, jax.nn.softplus, lambda x: jax.nn.gelu(x, approximate=False))
-    where, logsumexp, broadcast, rsqrt = np_.where, lambda x: jax.nn.logsumexp(x, -1), np_.broadcast_to, lax.rsqrt
-    scatter = lambda n, i, x: np_.zeros((n, x.shape[1])).at[i].add(x)
-    greatest, top, flip = lambda x, axis: x.max(axis), lambda x: lax.top_k(x, 16)[0], lambda x: np_.flip(x, (0, 1))
-    tril = np_.tril
-    solve_positive = lambda a, b: jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(a, lower=True), b)
-
-    def max_pool(x):
-        return lax.reduce_window(x, -np_.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), [(0, 0), (1, 1), (1, 1), (0, 0)])
-
-    def layer_norm(x, scale, offset):
-        d = x - x.mean(-1, keepdims=True)
-        return d / sqrt((d * d).mean(-1, keepdims=True) + 1e-5) * scale + offset
-
-    def batch_norm(x, scale, offset):
-        mean = x.mean((0, 1, 2))
-        return (x - mean) * (scale / sqrt((x * x).mean((0, 1, 2)) - mean * mean + 1e-5)) + offset
-
-    def attention(q, k, v, causal):
-        scores = einsum("bqhd,bkhd->bhqk", q, k) * 0.125
-        if causal:
-            scores = np_.where(np_.tril(np_.ones(scores.shape[-2:], bool)), scores, -1e30)
-        return einsum("bhqk,bkhd->bqhd", softmax(scores, -1), v)
-
-    def steps(loss, inputs):
-        inputs = [array(x) for x in inputs]
-        both = jax.jit(jax.value_and_grad(loss))
-        return lambda: jax.block_until_ready(both(inputs))[0]
-else:
-    import torch, torch.nn.functional as F
-
-    torch.set_num_threads(threads)
-    array, log, sqrt, tanh, sin, cos = (
-        torch.as_tensor, torch.log, torch.sqrt, torch.tanh, torch.sin, torch.cos)
-    einsum, cumsum, concat, zeros = torch.einsum, torch.cumsum, torch.cat, lambda shape: torch.zeros(*shape)
-    permute, sort = lambda x, axes: x.permute(axes), lambda x, axis: torch.sort(x, axis)[0]
-    relu, softmax, gelu = torch.relu, torch.softmax, lambda x: F.gelu(x, approximate="tanh")
-    log_softmax = lambda x: torch.log_softmax(x, -1)
-    rows, along = lambda x, i: F.embedding(i, x), lambda x, i: torch.gather(x, 1, i)
-    pad, diagonal, cholesky = lambda u: F.pad(u, (1, 1, 1, 1)), torch.diagonal, torch.linalg.cholesky
-    solve = lambda l, b: torch.linalg.solve_triangular(l, b, upper=False)
-    entropy = F.cross_entropy
-
-    def conv(x, w, stride=1, groups=1, dilation=1):
-        gap = lambda n, k: max((-(-n // stride) - 1) * stride + (k - 1) * dilation + 1 - n, 0)
-        high, wide = gap(x.shape[1], w.shape[0]), gap(x.shape[2], w.shape[1])
-        x, w = x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1)
-        padding = (high // 2, wide // 2)
-        if high % 2 or wide % 2:
-            x, padding = F.pad(x, (wide // 2, wide - wide // 2, high // 2, high - high // 2)), 0
-        return F.conv2d(x, w, stride=stride, groups=groups, padding=padding, dilation=dilation).permute(0, 2, 3, 1)
-
-    def conv_up(x, w):
-        return F.conv_transpose2d(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), stride=2, padding=1).permute(0, 2, 3, 1)
-
-    sigmoid, silu, softplus, gelu_erf = torch.sigmoid, F.silu, F.softplus, F.gelu
-    where, logsumexp, rsqrt = torch.where, lambda x: torch.logsumexp(x, -1), torch.rsqrt
-    broadcast = lambda x, shape: x.expand(shape)
-    scatter = lambda n, i, x: torch.zeros(n, x.shape[1]).index_add(0, i, x)
-    greatest, top, flip = torch.amax, lambda x: torch.topk(x, 16)[0], lambda x: torch.flip(x, (0, 1))
-    tril = torch.tril
-    solve_positive = lambda a, b: torch.cholesky_solve(b, torch.linalg.cholesky(a))
-
-    max_pool = lambda x: F.max_pool2d(x.permute(0, 3, 1, 2), 3, 2, 1)
-    layer_norm = lambda x, scale, offset: F.layer_norm(x, (x.shape[-1],), scale, offset, 1e-5)
-    batch_norm = lambda x, scale, offset: F.batch_norm(x.permute(0, 3, 1, 2), None, None, scale, offset, True)
-
-    def attention(q, k, v, causal):
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=0.125)
-
-    def steps(loss, inputs):
-        inputs = [torch.from_numpy(x).requires_grad_() for x in inputs]
-
-        def step():
-            for x in inputs:
-                x.grad = None
-            value = loss(inputs)
-            value.backward()
-            return value.detach()
-
-        return step
-
-
-def energy(x):
-    return (x * x).mean()
-
-
-def numbers(n, factor, modulus):
-    return array(np.arange(n) * factor % modulus)
+    scale = np.sqrt(np.float32(3 / np.prod(shape[:-1]))) if is_network and seed else np.float32(1)
+    return ((numbers.astype(np.float32) / np.float32(10007) - np.float32(0.5)) * np.float32(2) * scale).reshape(shape)
 
 
 def recurrent(x):
@@ -330,13 +214,17 @@ JOBS = [
     ("solve", [[128, 128], [128, 64]],
      lambda x: energy(solve_positive(x[0] @ x[0].T * 0.01 + array(np.eye(128, dtype=np.float32)) * 10.0, x[1]))),
 ]
-for name, shapes, loss in JOBS:
+singles = [(name, "float32", shapes, loss, True) for name, shapes, loss in JOBS]
+for n, (name, dtype, shapes, function, has_gradient) in enumerate(singles + networks.JOBS):
     if names and name not in names:
         continue
-    step = steps(loss, [data(shape, n) for n, shape in enumerate(shapes)])
+    inputs = [data(shape, seed, n >= len(singles)) for seed, shape in enumerate(shapes)]
+    step = steps(function, inputs, dtype, has_gradient)
     start = time.perf_counter()
-    value = float(step())
-    first, times, begin = time.perf_counter() - start, [], time.perf_counter()
+    value = step()
+    first = time.perf_counter() - start
+    value = float(value if has_gradient else energy(wide(value)))
+    times, begin = [], time.perf_counter()
     while len(times) < SAMPLES or time.perf_counter() - begin < SECONDS:
         start = time.perf_counter()
         step()

@@ -152,7 +152,7 @@ impl Tensor {
             Ok(shifted) => {
                 let powers = shifted.exp();
                 let sum = powers.sum_keep(axes);
-                powers / sum
+                powers * sum.reciprocal()
             }
             Err(poison) => poison,
         }

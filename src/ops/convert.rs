@@ -48,7 +48,7 @@ impl OpDef for Cast {
         let (from, to) = (args[0].dtype, self.dtype);
         if from == to {
             Lowering::Movement(Movement::Reshape)
-        } else if from.is_half() || to.is_half() {
+        } else if (from.is_half() || to.is_half()) && from != DType::F32 && to != DType::F32 {
             Lowering::Library(CastHalf { from, to, len: args[0].n_elements() }.into())
         } else {
             Lowering::pointwise(move |at| at.arg(0).cast(to))

@@ -102,7 +102,7 @@ impl Emitter<'_> {
     }
 
     fn vector_cast(&mut self, dtype: DType, x: &Val) -> Val {
-        use DType::{Bool, F32, F64, I32, I64, U8, U32};
+        use DType::{Bf16, Bool, F16, F32, F64, I32, I64, U8, U32};
         let regs: Regs = match (x.dtype, dtype) {
             (F32 | F64 | I32 | U32 | U8 | I64, Bool) => return self.non_zero(x),
             (Bool, _) if !dtype.is_half() => return self.mask_to_number(dtype, x),
@@ -121,6 +121,8 @@ impl Emitter<'_> {
             }
             (I32, I64) => smallvec![self.b.ins().swiden_low(x.regs[0]), self.b.ins().swiden_high(x.regs[0])],
             (U32 | U8, I64) => smallvec![self.b.ins().uwiden_low(x.regs[0]), self.b.ins().uwiden_high(x.regs[0])],
+            (F16 | Bf16, F32) => smallvec![self.floats_of_halves(x.dtype, x.regs[0])],
+            (F32, F16 | Bf16) => smallvec![self.halves_of_floats(dtype, x.regs[0])],
             (F32, F64) => {
                 let swapped = self.swap_halves(x.regs[0]);
                 smallvec![self.b.ins().fvpromote_low(x.regs[0]), self.b.ins().fvpromote_low(swapped)]

@@ -10,6 +10,7 @@ mod body;
 mod cast;
 mod compile;
 mod emit;
+mod half;
 mod libcalls;
 mod loops;
 mod memory;

@@ -517,6 +517,19 @@ fn casts_round_once() {
     }
 }
 
+/// All floats of 16 bits, and some `f32` of each exponent, NaN among them.
+#[test]
+fn half_casts_agree_for_all_bits() {
+    let halves: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+    let singles: Vec<u8> = (0..=u32::MAX).step_by(0x1_fff1).flat_map(u32::to_le_bytes).collect();
+    for half in [DType::F16, DType::Bf16] {
+        for (from, to, input) in [(half, DType::F32, &halves), (DType::F32, half, &singles)] {
+            let kernel = pointwise(input.len() / from.size(), from, |_, [x, _]| x.cast(to));
+            check(&kernel, &[input.clone(), input.clone()], 0.0, &format!("{from} to {to}"));
+        }
+    }
+}
+
 #[test]
 fn long_reductions_agree_with_the_evaluator() {
     let ramp = |n: usize| bytes::<f32>((0..n).map(|i| ((i * 7919) % 1000) as f64 * 1e-3));

@@ -5,8 +5,8 @@ use super::{exp, log};
 
 /// A float with the transcendental functions that library kernels need.
 pub(crate) trait Transcendental {
-    /// `e^self`.
-    fn exp(self) -> Self;
+    /// `e^self` for a number that is at most a rounding error above zero; zero below about 2^-100, or 2^-938 of `f64`.
+    fn exp_or_zero(self) -> Self;
     /// The natural logarithm.
     fn log(self) -> Self;
 }
@@ -131,8 +131,8 @@ macro_rules! plain {
 
         impl Transcendental for $float {
             #[inline(always)]
-            fn exp(self) -> Self {
-                exp::exp(self)
+            fn exp_or_zero(self) -> Self {
+                exp::exp_or_zero(self)
             }
             #[inline(always)]
             fn log(self) -> Self {

@@ -322,6 +322,45 @@ mod tests {
         }
     }
 
+    /// Far below the largest score weights are zero, and no subnormal numbers.
+    #[test]
+    fn scores_may_be_far_apart() {
+        let kernel = |[queries, keys]: [usize; 2], pass| Attention {
+            dtype: DType::F64,
+            batch: 1,
+            heads: 1,
+            queries,
+            keys,
+            features: 1,
+            value_features: 1,
+            causal: false,
+            pass,
+        };
+        let of = |x: &[f64]| Buffer::copy_of(x).unwrap();
+        for (apart, value, mean) in [(-600.0, 1e260, 1.0 + (-600.0_f64).exp() * 1e260), (-660.0, 1e300, 1.0)] {
+            let inputs = [of(&[1.0]), of(&[0.0, apart]), of(&[1.0, value])];
+            let made = bits::<f64>(&kernel([1, 2], AttentionPass::Forward), &Engine::best(), &inputs);
+            let made: &[f64] = view(&made, 2, "the mean and the logarithm");
+            assert!((made[0] - mean).abs() <= 1e-13 * mean, "{made:?}, not {mean}");
+        }
+        let mut draw = Draw::new(5);
+        for &pass in AttentionPass::ALL {
+            let kernel = kernel([70, 150], pass);
+            let mut inputs = inputs(&mut draw, &kernel);
+            for x in &mut inputs[..2] {
+                let far: Vec<f64> =
+                    view::<f64>(x.bytes(), x.bytes().len() / 8, "x").iter().map(|x| x * 200.0).collect();
+                *x = of(&far);
+            }
+            if pass == AttentionPass::Gradient {
+                let forward = Attention { pass: AttentionPass::Forward, ..kernel.clone() };
+                let made = bits::<f64>(&forward, &Engine::best(), &inputs[..3]);
+                inputs[3] = of(&view::<f64>(&made, 140, "means and logarithms")[70..]);
+            }
+            assert_close(&kernel.into(), &inputs, 3e-10);
+        }
+    }
+
     #[test]
     fn numbers_that_are_not_finite_go_where_they_do_in_the_twin() {
         let mut draw = Draw::new(2);

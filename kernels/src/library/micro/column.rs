@@ -248,6 +248,8 @@ unsafe fn strip_pass<S: Simd, const N: usize>(
         for row in (0..n).step_by(S::LANES) {
             let mut sum = if is_first { S::zero() } else { S::load(sums.add(row)) };
             for (step, factor) in factors.into_iter().enumerate() {
+                // The next pass reads these; rows far apart are no streams that a processor foresees.
+                S::prefetch(a.wrapping_add((N + step) * x.a_step + row));
                 sum = S::mul_add(S::load(a.add(step * x.a_step + row)), factor, sum);
             }
             S::store(sums.add(row), sum);

@@ -141,12 +141,12 @@ fn absorb_lanes<T: SoftmaxReal>(scores: &mut Scores<'_, T>, state: &mut OnlineSo
     let mut base = max;
     for (lane, base) in base.iter_mut().enumerate() {
         *base = if *base == T::LOWEST { T::ZERO } else { *base };
-        state.correction[lane] = (before[lane] - *base).exp();
+        state.correction[lane] = (before[lane] - *base).exp_or_zero();
     }
     let mut sum = [T::ZERO; STRIP];
     for row in scores.rows() {
         for ((score, base), sum) in row.iter_mut().zip(&base).zip(&mut sum) {
-            *score = (*score - *base).exp() * unit;
+            *score = (*score - *base).exp_or_zero() * unit;
             *sum = *sum + *score;
         }
     }
@@ -184,7 +184,7 @@ fn differentiate_lanes<T: SoftmaxReal>(
     for (scores, cotangents) in scores.rows().zip(cotangents.rows()) {
         let lanes = terms.logsumexp.iter().zip(&terms.delta);
         for ((score, cotangent), (logsumexp, delta)) in scores.iter_mut().zip(cotangents).zip(lanes) {
-            *score = (*score - *logsumexp).exp();
+            *score = (*score - *logsumexp).exp_or_zero();
             *cotangent = *score * (*cotangent - *delta);
         }
     }

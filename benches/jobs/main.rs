@@ -5,25 +5,36 @@
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
+mod networks;
+
 use std::time::{Duration, Instant};
 
 use retape::nn::{self, Mask};
 use retape::ops::{ConvOptions, Padding, Triangular};
-use retape::{Result, Tensor, accelerate, concat, einsum};
+use retape::{DType, Result, Tensor, accelerate, concat, einsum};
 
 /// Samples of a job at least, and the time that they take at least.
 const SAMPLES: usize = 15;
 const TIME: Duration = Duration::from_millis(250);
 
-/// A loss, as a function of tensors of these shapes.
+/// A function of tensors of these shapes.
 struct Job {
     name: &'static str,
+    dtype: DType,
     shapes: &'static [&'static [usize]],
-    loss: fn(&[Tensor]) -> Tensor,
+    function: fn(&[Tensor]) -> Tensor,
+    /// Whether the function is a loss, whose gradient for all tensors is part of the job.
+    has_gradient: bool,
 }
 
+/// A loss and its gradient.
 const fn job(name: &'static str, shapes: &'static [&'static [usize]], loss: fn(&[Tensor]) -> Tensor) -> Job {
-    Job { name, shapes, loss }
+    Job { name, dtype: DType::F32, shapes, function: loss, has_gradient: true }
+}
+
+/// A result without a gradient.
+const fn forward(name: &'static str, shapes: &'static [&'static [usize]], function: fn(&[Tensor]) -> Tensor) -> Job {
+    Job { has_gradient: false, ..job(name, shapes, function) }
 }
 
 /// The mean of the squares.
@@ -245,8 +256,18 @@ fn element(i: usize, seed: usize) -> f32 {
     (((i * 7919 + seed * 104_729) % 10_007) as f32 / 10_007.0 - 0.5) * 2.0
 }
 
-fn input(shape: &[usize], seed: usize) -> Tensor {
-    (0..shape.iter().product()).map(|i| element(i, seed)).collect::<Tensor>().reshape(shape)
+fn input(shape: &[usize], seed: usize, scale: f32) -> Tensor {
+    (0..shape.iter().product()).map(|i| element(i, seed) * scale).collect::<Tensor>().reshape(shape)
+}
+
+/// The inputs of a job; those of networks that follow the first are weights, which keep the variance of what they multiply.
+fn inputs(job: &Job, is_network: bool) -> Vec<Tensor> {
+    let input = |(n, shape): (usize, &&[usize])| {
+        let fan_in: usize = shape[..shape.len() - 1].iter().product();
+        let scale = if is_network && n > 0 { (3.0 / fan_in as f32).sqrt() } else { 1.0 };
+        input(shape, n, scale).cast(job.dtype)
+    };
+    job.shapes.iter().enumerate().map(input).collect()
 }
 
 fn main() -> Result<()> {
@@ -254,17 +275,21 @@ fn main() -> Result<()> {
     // Once, to see that they run.
     let (samples, time) =
         if options.iter().any(|option| option == "--test") { (1, Duration::ZERO) } else { (SAMPLES, TIME) };
-    for Job { name, shapes, loss } in JOBS.iter().filter(|job| names.is_empty() || names.iter().any(|n| n == job.name))
-    {
-        let inputs: Vec<Tensor> = shapes.iter().enumerate().map(|(n, shape)| input(shape, n)).collect();
+    let is_taken = |(job, _): &(&Job, bool)| names.is_empty() || names.iter().any(|name| name == job.name);
+    let networks = networks::JOBS.iter().map(|job| (job, true));
+    for (job, is_network) in JOBS.iter().map(|job| (job, false)).chain(networks).filter(is_taken) {
+        let inputs = inputs(job, is_network);
+        let Job { name, function, has_gradient, .. } = job;
         let step = accelerate(move |inputs: &Vec<Tensor>| {
-            let loss = loss(inputs);
-            let gradient = loss.grad(inputs);
-            (loss, gradient)
+            let result = function(inputs);
+            let gradient = has_gradient.then(|| result.grad(inputs));
+            (result, gradient)
         });
         let start = Instant::now();
-        let (loss, _) = step.call(&inputs)?;
-        let (first, loss) = (start.elapsed(), loss.item::<f32>()?);
+        let (result, _) = step.call(&inputs)?;
+        let first = start.elapsed();
+        let loss =
+            if *has_gradient { result } else { energy(&result.cast(DType::F32)) }.cast(DType::F32).item::<f32>()?;
         let (mut times, start) = (vec![], Instant::now());
         while times.len() < samples || start.elapsed() < time {
             let start = Instant::now();
