@@ -44,7 +44,13 @@ if system == "jax":
     clip, minimum, cumprod = np_.clip, np_.minimum, np_.cumprod
     wide = lambda x: x.astype(np.float32)
     relu6, leaky = jax.nn.relu6, lambda x: jax.nn.leaky_relu(x, 0.2)
-    slopes = lambda f, x: jax.grad(lambda x: f(x).sum())(x)
+
+    def slopes(f, x):
+        return f(x), jax.grad(lambda x: f(x).sum())(x)
+
+    def bends(f, x):
+        slope = lambda x: slopes(f, x)[1]
+        return f(x), slope(x), jax.grad(lambda x: slope(x)[:, 1].sum())(x)
     solve_positive = lambda a, b: jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(a, lower=True), b)
 
     def gru(x, wx, wh, b, candidate):
@@ -127,7 +133,15 @@ else:
     clip, minimum, cumprod = torch.clamp, torch.minimum, torch.cumprod
     wide = lambda x: x.float()
     relu6, leaky = F.relu6, lambda x: F.leaky_relu(x, 0.2)
-    slopes = lambda f, x: torch.autograd.grad(f(x).sum(), x, create_graph=True)[0]
+    derivative = lambda y, x: torch.autograd.grad(y.sum(), x, create_graph=True)[0]
+
+    def slopes(f, x):
+        y = f(x)
+        return y, derivative(y, x)
+
+    def bends(f, x):
+        y, slope = slopes(f, x)
+        return y, slope, derivative(slope[:, 1], x)
     solve_positive = lambda a, b: torch.cholesky_solve(b, torch.linalg.cholesky(a))
 
     def gru(x, wx, wh, b, candidate):

@@ -152,7 +152,7 @@ impl Tensor {
             Ok(shifted) => {
                 let powers = shifted.exp();
                 let sum = powers.sum_keep(axes);
-                powers * sum.reciprocal()
+                powers.mul_reciprocal(&sum.broadcast_to(powers.shape()))
             }
             Err(poison) => poison,
         }

@@ -4,6 +4,7 @@ use retape_runtime::DType;
 
 use super::attribute::attributes;
 use super::{Cotangents, Facts, Lowering, OpDef, Sample, Site, TypeError, check};
+use crate::tensor::Tensor;
 use crate::types::TensorType;
 
 /// Sum of two tensors, element by element.
@@ -22,6 +23,13 @@ pub struct Mul;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Div;
 
+/// Product of floats and the reciprocals of others, element by element: a quotient that is rounded twice.
+///
+/// Where the second argument is the same for all elements of a row, its reciprocal is computed once for the row, and a
+/// division takes as long as four to ten products.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MulReciprocal;
+
 /// Remainder with the sign of the dividend, element by element; of integers by zero it is 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rem;
@@ -35,6 +43,7 @@ attributes! {
     Sub {}
     Mul {}
     Div {}
+    MulReciprocal {}
     Rem {}
     Neg {}
 }
@@ -141,6 +150,41 @@ impl OpDef for Div {
 
     fn samples() -> Vec<Sample> {
         vec![Sample::floats(Div, &[&[3, 4], &[3, 4]], 0.5..2.0)]
+    }
+}
+
+impl OpDef for MulReciprocal {
+    fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
+        check::float_elementwise::<2>(args)
+    }
+
+    fn vjp(&self, at: &Site<'_>) -> Cotangents {
+        let d = &at.args[1];
+        Cotangents::of([at.ct.mul_reciprocal(d), -(at.ct * at.output).mul_reciprocal(d)])
+    }
+
+    fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
+        Lowering::pointwise(|at| at.arg(0) * (1.0 / at.arg(1)))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
+    fn samples() -> Vec<Sample> {
+        vec![Sample::floats(MulReciprocal, &[&[3, 4], &[3, 4]], 0.5..2.0)]
+    }
+}
+
+impl Tensor {
+    /// [`MulReciprocal`] with tensors of one type.
+    #[track_caller]
+    pub(crate) fn mul_reciprocal(&self, divisor: &Tensor) -> Tensor {
+        Tensor::apply(MulReciprocal, &[self, divisor])
     }
 }
 

@@ -241,6 +241,7 @@ ops! {
     "sub" => arithmetic::Sub,
     "mul" => arithmetic::Mul,
     "div" => arithmetic::Div,
+    "mul_reciprocal" => arithmetic::MulReciprocal,
     "rem" => arithmetic::Rem,
     "neg" => arithmetic::Neg,
     "relu" => activation::Relu,

@@ -313,3 +313,13 @@ fn numbers_in_messages_stay_short() {
     let message = f.call(Tensor::from([1e300_f64])).unwrap_err().to_string();
     assert!(message.contains("min 1e300") && message.len() < 400, "{message}");
 }
+
+/// Terms of a softmax's gradient are of the size of the cotangents, however many there are.
+#[test]
+fn the_gradient_of_a_softmax_does_not_overflow() {
+    let gradient = |scale: f32| {
+        let loss = |x: &Tensor| (x.softmax(-1) * scale).sum(..);
+        value_and_grad(loss, &Tensor::zeros([2, 1024])).unwrap().1.to_vec::<f32>().unwrap()
+    };
+    assert!(gradient(1e36).iter().all(|x| x.abs() < 1e28), "{:?}", &gradient(1e36)[..3]);
+}

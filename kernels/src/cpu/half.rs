@@ -1,7 +1,7 @@
-//! Vectors of 16-bit floats from and to `f32`, by integer arithmetic: few processors convert them otherwise in 128 bits.
+//! Vectors of 16-bit floats from and to `f32`, by integer arithmetic: not every processor has instructions for it.
 //!
 //! Guarantees the values of the scalar conversions: rounding once to nearest even, subnormal numbers and infinities
-//! included; NaN becomes quiet and keeps the upper bits of its payload.
+//! included; NaN becomes quiet. No operand of the arithmetic on floats is subnormal, which would take long.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
@@ -14,8 +14,10 @@ const MAGNITUDE: i32 = 0x7fff_ffff;
 const INFINITY: i32 = 0x7f80_0000;
 const QUIET: i32 = 0x0040_0000;
 
-/// The smallest normal number of 16 bits, as `f32`; the places that `f32` has beyond; and how far exponents are apart.
+/// Of `f16`: the smallest normal number and the last place of subnormal ones, 2^-24, as `f32`; the places that `f32` has
+/// beyond; and how far the biases of exponents are apart.
 const SMALLEST_F16: i32 = 0x3880_0000;
+const F16_PLACE: i32 = (127 - 24) << 23;
 const F16_PLACES: i32 = 13;
 const F16_BIAS: i32 = (127 - 15) << 23;
 
@@ -44,15 +46,17 @@ impl Emitter<'_> {
             let nan = self.b.ins().bor(bits, quiet);
             self.where_at_least(magnitude, INFINITY + 1, nan, bits)
         } else {
-            let (sign, magnitude) = (self.band(halves, 0x8000), self.band(halves, 0x7fff));
+            let (sign, places) = (self.band(halves, 0x8000), self.band(halves, 0x7fff));
             let (sign, magnitude) =
-                (self.b.ins().ishl_imm_u(sign, 16), self.b.ins().ishl_imm_u(magnitude, i64::from(F16_PLACES)));
-            // As an `f32` it is too small by a power of two; the product is exact, that of subnormal numbers too.
-            let small = self.raw_bitcast(types::F32X4, magnitude);
-            let factor = self.words(F16_BIAS + (127 << 23));
-            let factor = self.raw_bitcast(types::F32X4, factor);
-            let number = self.b.ins().fmul(small, factor);
-            let number = self.raw_bitcast(types::I32X4, number);
+                (self.b.ins().ishl_imm_u(sign, 16), self.b.ins().ishl_imm_u(places, i64::from(F16_PLACES)));
+            // The exponent of a normal number has another bias; a subnormal one counts places.
+            let bias = self.words(F16_BIAS);
+            let normal = self.b.ins().iadd(magnitude, bias);
+            let (places, place) = (self.b.ins().fcvt_from_sint(types::F32X4, places), self.words(F16_PLACE));
+            let place = self.raw_bitcast(types::F32X4, place);
+            let subnormal = self.b.ins().fmul(places, place);
+            let subnormal = self.raw_bitcast(types::I32X4, subnormal);
+            let number = self.where_at_least(magnitude, 0x400 << F16_PLACES, normal, subnormal);
             let (infinity, quiet) = (self.words(INFINITY), self.words(QUIET));
             let special = self.b.ins().bor(magnitude, infinity);
             let nan = self.b.ins().bor(special, quiet);

@@ -525,7 +525,11 @@ fn half_casts_agree_for_all_bits() {
     for half in [DType::F16, DType::Bf16] {
         for (from, to, input) in [(half, DType::F32, &halves), (DType::F32, half, &singles)] {
             let kernel = pointwise(input.len() / from.size(), from, |_, [x, _]| x.cast(to));
-            check(&kernel, &[input.clone(), input.clone()], 0.0, &format!("{from} to {to}"));
+            let (inputs, name) = ([input.clone(), input.clone()], format!("{from} to {to}"));
+            check(&kernel, &inputs, 0.0, &name);
+            let schedule = schedule(&kernel);
+            let (made, _) = run_functions(&kernel, &schedule, &narrow_functions(&schedule), &inputs, 1, false);
+            compare(&kernel, &made, &expected(&kernel, &inputs), 0.0, &format!("{name} by Cranelift"));
         }
     }
 }

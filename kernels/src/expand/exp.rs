@@ -139,8 +139,8 @@ pub(super) fn exp_moderate<F: Arith>(x: F) -> F {
 
 /// `e^x` for `x` that is at most a rounding error above zero; zero below about 2^-100, or 2^-938 of `f64`.
 ///
-/// Weights of a softmax: sums of products with them are far from the subnormal range, in which processors multiply a
-/// hundred times as slowly.
+/// For weights of a softmax: no weight is subnormal, and products with numbers of usual size are not either, with which
+/// processors compute a hundred times as slowly.
 #[inline(always)]
 pub(super) fn exp_or_zero<F: Arith>(x: F) -> F {
     let (zero, vanishes) = (x.lit(0.0), x.le(x.lit(if F::WIDE { -650.0 } else { -69.0 })));

@@ -343,6 +343,17 @@ mod tests {
             let made: &[f64] = view(&made, 2, "the mean and the logarithm");
             assert!((made[0] - mean).abs() <= 1e-13 * mean, "{made:?}, not {mean}");
         }
+        for level in Level::available() {
+            let engine = Engine { level, ..Engine::best() };
+            let single = Attention { dtype: DType::F32, ..kernel([1, 3], AttentionPass::Forward) };
+            let of = |x: &[f32]| Buffer::copy_of(x).unwrap();
+            for (apart, mean) in [(-60.0_f32, 8757.511_f32), (-70.0, 1.0), (f32::NEG_INFINITY, 1.0)] {
+                let inputs = [of(&[1.0]), of(&[0.0, apart, apart]), of(&[1.0, 1e30, 0.0])];
+                let made = bits::<f32>(&single, &engine, &inputs);
+                let made = view::<f32>(&made, 2, "the mean and the logarithm")[0];
+                assert!((made - mean).abs() <= 1e-5 * mean, "{made}, not {mean}, on {}", level.name());
+            }
+        }
         let mut draw = Draw::new(5);
         for &pass in AttentionPass::ALL {
             let kernel = kernel([70, 150], pass);

@@ -117,8 +117,8 @@ impl Registers {
                 self.load_unit(unit, RAX, from);
                 self.repeat_general(to, false);
             }
-            Code::Collect { to, part, wide, from, count } => self.collect([to, part], wide, from, count),
-            Code::LoadFrom { to, op, base, far, from, mask } => {
+            Code::Collect { to, part, size, from, count } => self.collect([to, part], size, from, count),
+            Code::LoadFrom { to, op, size, base, far, from, mask } => {
                 let mask = mask.map(|mask| (self.class(mask), self.register(mask)));
                 self.lowest_lane(base, far);
                 if from.shift.is_some() {
@@ -131,7 +131,7 @@ impl Registers {
                         RDI
                     }
                 };
-                let index = Some((RAX, if op.wide { 3 } else { 2 }));
+                let index = Some((RAX, size.trailing_zeros() as u8));
                 let rm = Rm::Memory(Memory { base: pointer, index, displacement: from.displacement });
                 let (v, mask) = match mask {
                     Some((RegClass::Vector, r)) => (r, (0, false)),
@@ -160,7 +160,7 @@ impl Registers {
     }
 
     /// Lanes one by one, 128 bits after 128 bits.
-    fn collect(&mut self, [to, part]: [Virtual; 2], wide: bool, from: Scattered, count: usize) {
+    fn collect(&mut self, [to, part]: [Virtual; 2], size: usize, from: Scattered, count: usize) {
         let (first, stride) = match from {
             Scattered::Along { from, stride } | Scattered::At { from, stride, .. } => (from, stride),
         };
@@ -182,7 +182,9 @@ impl Registers {
             base.base = RDI;
         }
         let [to, part] = [to, part].map(|v| self.give(v));
-        let (size, fours) = if wide { (8, 2) } else { (4, 4) };
+        let wide = size == 8;
+        let fours = if wide { 2 } else { 4 };
+        let unit = MoveWidth::of(size);
         for lane in 0..count {
             let memory = match from {
                 Scattered::Along { .. } => Memory { displacement: base.displacement + lane as i32 * stride, ..base },
@@ -190,16 +192,22 @@ impl Registers {
                     let at = Memory::at(RSP, frame + lane as i32 * if far { 8 } else { 4 });
                     // Sign-extended if it has 32 bits.
                     self.asm.general(if far { &[0x8b] } else { &[0x63] }, true, RAX, Rm::Memory(at));
-                    Memory { index: Some((RAX, (size as u32).trailing_zeros() as u8)), ..base }
+                    Memory { index: Some((RAX, size.trailing_zeros() as u8)), ..base }
                 }
             };
             let r = if lane < fours { to } else { part };
+            if let Some(unit) = unit {
+                self.load_unit(unit, RAX, memory);
+            }
             let (op, v, imm) = match (lane % fours, wide) {
+                (0, _) if unit.is_some() => (ops::move_to_lane(false), 0, None),
                 (0, _) => (ops::load_lane(wide), 0, None),
                 (_, true) => (ops::INSERT_HIGH, r, None),
+                (n, false) if unit.is_some() => (ops::INSERT_GENERAL, r, Some(n as u8)),
                 (n, false) => (ops::INSERT_WORD, r, Some(n as u8 * 16)),
             };
-            self.write(op, Len::Bits128, r, v, Rm::Memory(memory), imm);
+            let rm = if unit.is_some() { Rm::Register(RAX) } else { Rm::Memory(memory) };
+            self.write(op, Len::Bits128, r, v, rm, imm);
             if lane >= fours && (lane + 1 == count || lane % fours == fours - 1) {
                 self.write(ops::INSERT_128, self.full(), to, to, Rm::Register(part), Some((lane / fours) as u8));
             }

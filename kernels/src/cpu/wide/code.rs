@@ -132,6 +132,15 @@ pub(super) enum MoveWidth {
 }
 
 impl MoveWidth {
+    /// The width of elements of so many bytes, if they are short.
+    pub(super) const fn of(size: usize) -> Option<MoveWidth> {
+        match size {
+            1 => Some(MoveWidth::Byte),
+            2 => Some(MoveWidth::Half),
+            _ => None,
+        }
+    }
+
     pub(super) const fn bytes(self) -> i32 {
         match self {
             MoveWidth::Byte => 1,
@@ -176,19 +185,20 @@ pub(super) enum Code {
         unit: MoveWidth,
         from: ElementAddress,
     },
-    /// The first lanes of `to`, one by one from memory.
+    /// The first lanes of `to`, one by one from memory; elements of `size` bytes, short ones zero-extended to 32 bits.
     Collect {
         to: Virtual,
         part: Virtual,
-        wide: bool,
+        size: usize,
         from: Scattered,
         count: usize,
     },
-    /// Elements from the position on that the lowest lane of `base` says, of 64 bits if it is `far`, plus the position on
-    /// the vector axis where the address moves with it.
+    /// Elements of `size` bytes from the position on that the lowest lane of `base` says, of 64 bits if it is `far`, plus
+    /// the position on the vector axis where the address moves with it.
     LoadFrom {
         to: Virtual,
         op: Op,
+        size: usize,
         base: Virtual,
         far: bool,
         from: ElementAddress,

@@ -9,7 +9,7 @@ use smallvec::smallvec;
 use super::code::{Cell, Code, ElementAddress, MoveWidth, RegClass, RegField, RegOrMem, Row, Scattered, Virtual};
 use super::emit::{VirtualRegs, WideEmitter, WideVal, is_wide};
 use super::encode::{Constant, Len, RSP};
-use super::ops;
+use super::ops::{self, Op};
 use crate::ir::Compare;
 
 /// The elements that are left of a row where they are fewer than a vector has.
@@ -35,10 +35,14 @@ pub(super) struct StripSums {
 }
 
 fn unit(dtype: DType) -> Option<MoveWidth> {
-    match dtype.size() {
-        1 => Some(MoveWidth::Byte),
-        2 => Some(MoveWidth::Half),
-        _ => None,
+    MoveWidth::of(dtype.size())
+}
+
+/// The instruction that makes words of short elements.
+fn widening(unit: MoveWidth) -> Op {
+    match unit {
+        MoveWidth::Byte => ops::BYTES_TO_WORDS,
+        MoveWidth::Half => ops::HALVES_TO_WORDS,
     }
 }
 
@@ -82,10 +86,14 @@ impl WideEmitter {
             }
             None => {}
         }
-        let op = if unit == MoveWidth::Byte { ops::BYTES_TO_WORDS } else { ops::HALVES_TO_WORDS };
-        let to = self.vector();
+        let (op, to) = (widening(unit), self.vector());
         self.push(Row::of(op, self.len, RegField::Define(to), RegOrMem::Memory(from)).masked(mask, true));
-        let words = WideVal::new(if dtype == DType::Bool { DType::I32 } else { dtype }, smallvec![to]);
+        self.of_words(dtype, to)
+    }
+
+    /// Short elements that are words by now, zero-extended.
+    fn of_words(&mut self, dtype: DType, words: Virtual) -> WideVal {
+        let words = WideVal::new(if dtype == DType::Bool { DType::I32 } else { dtype }, smallvec![words]);
         if dtype == DType::Bool { self.non_zero(&words) } else { words }
     }
 
@@ -100,8 +108,7 @@ impl WideEmitter {
     }
 
     /// Elements at positions within a parameter, of 64 or 32 bits.
-    pub(super) fn load_at(&mut self, dtype: DType, from: ElementAddress, at: &WideVal) -> Option<WideVal> {
-        unit(dtype).is_none().then_some(())?;
+    pub(super) fn load_at(&mut self, dtype: DType, from: ElementAddress, at: &WideVal) -> WideVal {
         let (wide, far) = (is_wide(dtype), is_wide(at.dtype));
         let mut indices = at.regs.clone();
         if wide && !far {
@@ -110,15 +117,17 @@ impl WideEmitter {
         let count = self.level.lanes() / if wide || far { 2 } else { 1 };
         let part = |&index: &Virtual| {
             let from = Scattered::At { from, stride: 0, index, far };
-            self.collected(wide, from, count)
+            self.collected(dtype, from, count)
         };
-        let parts: VirtualRegs = indices.iter().map(part).collect();
-        let is_in_halves = parts.len() == 2 && !wide;
-        Some(WideVal::new(dtype, if is_in_halves { smallvec![self.joined(parts[0], parts[1])] } else { parts }))
+        let mut parts: VirtualRegs = indices.iter().map(part).collect();
+        if parts.len() == 2 && !wide {
+            parts = smallvec![self.joined(parts[0], parts[1])];
+        }
+        if unit(dtype).is_some() { self.of_words(dtype, parts[0]) } else { WideVal::new(dtype, parts) }
     }
 
     /// Neighbouring elements from a position on, of 64 bits or of 32, that is the same in all lanes; all of them are within
-    /// the parameter.
+    /// the parameter. Short ones need masks where a row ends.
     pub(super) fn load_from(
         &mut self,
         dtype: DType,
@@ -126,27 +135,34 @@ impl WideEmitter {
         base: &WideVal,
         tail: Option<Tail>,
     ) -> Option<WideVal> {
-        unit(dtype).is_none().then_some(())?;
-        let (wide, far, base) = (is_wide(dtype), is_wide(base.dtype), base.regs[0]);
+        let (wide, far, base, size) = (is_wide(dtype), is_wide(base.dtype), base.regs[0], dtype.size());
         let masks = tail.map(|tail| self.masks(tail.mask, dtype));
         let part = |n: usize| {
             let (to, mask) = (self.vector(), masks.as_ref().map(|masks| masks[n]));
             let is_vector = mask.is_some_and(|mask| self.regs.class(mask) == RegClass::Vector);
-            let op = if is_vector { ops::load_masked(wide) } else { ops::move_elements(wide) };
+            let op = match unit(dtype) {
+                Some(_) if is_vector => return None,
+                Some(unit) => widening(unit),
+                None if is_vector => ops::load_masked(wide),
+                None => ops::move_elements(wide),
+            };
             let from = from.behind((n * self.len.bytes()) as i32);
-            self.block.push(Code::LoadFrom { to, op, base, far, from, mask });
-            to
+            self.block.push(Code::LoadFrom { to, op, size, base, far, from, mask });
+            Some(to)
         };
-        Some(WideVal::new(dtype, (0..if wide { 2 } else { 1 }).map(part).collect()))
+        let parts: VirtualRegs = (0..if wide { 2 } else { 1 }).map(part).collect::<Option<_>>()?;
+        Some(if unit(dtype).is_some() { self.of_words(dtype, parts[0]) } else { WideVal::new(dtype, parts) })
     }
 
     /// One element, at a position of 64 bits or of 32 within the parameter, in all lanes.
-    pub(super) fn load_one_from(&mut self, dtype: DType, from: ElementAddress, at: &WideVal) -> Option<WideVal> {
-        unit(dtype).is_none().then_some(())?;
-        let (to, wide) = (self.vector(), is_wide(dtype));
+    pub(super) fn load_one_from(&mut self, dtype: DType, from: ElementAddress, at: &WideVal) -> WideVal {
+        if unit(dtype).is_some() {
+            return self.load_at(dtype, from, at);
+        }
+        let (to, wide, size) = (self.vector(), is_wide(dtype), dtype.size());
         let (op, far, base) = (ops::repeat(wide), is_wide(at.dtype), at.regs[0]);
-        self.block.push(Code::LoadFrom { to, op, base, far, from, mask: None });
-        Some(WideVal::new(dtype, if wide { smallvec![to, to] } else { smallvec![to] }))
+        self.block.push(Code::LoadFrom { to, op, size, base, far, from, mask: None });
+        WideVal::new(dtype, if wide { smallvec![to, to] } else { smallvec![to] })
     }
 
     /// Elements at a distance of `stride`.
@@ -156,23 +172,23 @@ impl WideEmitter {
         from: ElementAddress,
         stride: i32,
         tail: Option<Tail>,
-    ) -> Option<WideVal> {
-        unit(dtype).is_none().then_some(())?;
+    ) -> WideVal {
         let wide = is_wide(dtype);
         let bytes = stride * dtype.size() as i32;
-        let each = self.len.bytes() / dtype.size();
+        let each = self.level.lanes() / if wide { 2 } else { 1 };
         let count = match tail {
             None => self.level.lanes(),
             Some(Tail { count: Some(count), .. }) => count,
-            Some(tail) => return Some(self.load_strided_tail(dtype, from, stride, tail)),
+            Some(tail) => return self.load_strided_tail(dtype, from, stride, tail),
         };
         let n = if wide { 2 } else { 1 };
         let part = |n: usize| {
             let from = from.behind((n * each) as i32 * bytes);
             let count = count.saturating_sub(n * each).min(each);
-            self.collected(wide, Scattered::Along { from, stride: bytes }, count)
+            self.collected(dtype, Scattered::Along { from, stride: bytes }, count)
         };
-        Some(WideVal::new(dtype, (0..n).map(part).collect()))
+        let parts: VirtualRegs = (0..n).map(part).collect();
+        if unit(dtype).is_some() { self.of_words(dtype, parts[0]) } else { WideVal::new(dtype, parts) }
     }
 
     /// Lanes beyond the end of a row read its last element.
@@ -185,18 +201,19 @@ impl WideEmitter {
         let index = self.either(ops::mul_low(false), lanes, step);
         let wide = is_wide(dtype);
         let indices: VirtualRegs = if wide { smallvec![index, self.upper_half(index)] } else { smallvec![index] };
-        let count = self.len.bytes() / dtype.size();
+        let count = self.level.lanes() / if wide { 2 } else { 1 };
         let stride = stride * dtype.size() as i32;
         let part = |&index: &Virtual| {
             let from = Scattered::At { from, stride, index, far: false };
-            self.collected(wide, from, count)
+            self.collected(dtype, from, count)
         };
-        WideVal::new(dtype, indices.iter().map(part).collect())
+        let parts: VirtualRegs = indices.iter().map(part).collect();
+        if unit(dtype).is_some() { self.of_words(dtype, parts[0]) } else { WideVal::new(dtype, parts) }
     }
 
-    fn collected(&mut self, wide: bool, from: Scattered, count: usize) -> Virtual {
+    fn collected(&mut self, dtype: DType, from: Scattered, count: usize) -> Virtual {
         let [to, part] = [(); 2].map(|()| self.vector());
-        self.block.push(Code::Collect { to, part, wide, from, count });
+        self.block.push(Code::Collect { to, part, size: dtype.size(), from, count });
         to
     }
 
@@ -209,8 +226,7 @@ impl WideEmitter {
             return WideVal::new(dtype, if wide { smallvec![to, to] } else { smallvec![to] });
         };
         self.block.push(Code::RepeatUnit { to, unit, from });
-        let words = WideVal::new(if dtype == DType::Bool { DType::I32 } else { dtype }, smallvec![to]);
-        if dtype == DType::Bool { self.non_zero(&words) } else { words }
+        self.of_words(dtype, to)
     }
 
     /// Writes neighbouring elements.

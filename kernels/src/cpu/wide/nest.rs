@@ -266,7 +266,7 @@ impl<'a> WideLoops<'a> {
                 let stride = at.stride(self.axis) as i32;
                 let displacement = distance as i32 + offset * stride * dtype.size() as i32;
                 let from = ElementAddress { pointer: self.pointers[pointer], shift: None, displacement };
-                self.e.load_strided(dtype, from, stride, tail)
+                Some(self.e.load_strided(dtype, from, stride, tail))
             }
             Inst::LoadAt(..) => self.load_at(id, group),
             Inst::Load(..) => {
@@ -316,7 +316,7 @@ impl<'a> WideLoops<'a> {
             let bound = self.e.constant(Scalar { dtype: of, bits: bound as u64 });
             at = self.e.binary(op, &at, &bound)?;
         }
-        if group.is_none() { self.e.load_one_from(dtype, from, &at) } else { self.e.load_at(dtype, from, &at) }
+        Some(if group.is_none() { self.e.load_one_from(dtype, from, &at) } else { self.e.load_at(dtype, from, &at) })
     }
 
     /// Coordinates along the vector axis, as `i64` or as `i32`.

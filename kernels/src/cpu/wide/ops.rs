@@ -263,6 +263,8 @@ pub(super) const fn load_lane(wide: bool) -> Op {
 }
 /// `v` with a word from memory in the lane that the immediate says.
 pub(super) const INSERT_WORD: Op = Op::new(3, P66, 0x21).part();
+/// `v` with a general register in the lane of 32 bits that the immediate says.
+pub(super) const INSERT_GENERAL: Op = Op::new(3, P66, 0x22).part();
 /// `v` with 64 bits from memory in the upper lane of 128 bits.
 pub(super) const INSERT_HIGH: Op = Op::new(1, P66, 0x16).wide(true).part();
 

@@ -216,10 +216,10 @@ unsafe fn strip<S: Simd>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> 
         while k < steps.end {
             let is_first = k == steps.start;
             k += match steps.end - k {
-                8.. => strip_pass::<S, 8>(x, [i, n, k], sums, is_first),
-                4.. => strip_pass::<S, 4>(x, [i, n, k], sums, is_first),
-                2.. => strip_pass::<S, 2>(x, [i, n, k], sums, is_first),
-                _ => strip_pass::<S, 1>(x, [i, n, k], sums, is_first),
+                8.. => strip_pass::<S, 8>(x, [i, n, k, steps.end], sums, is_first),
+                4.. => strip_pass::<S, 4>(x, [i, n, k, steps.end], sums, is_first),
+                2.. => strip_pass::<S, 2>(x, [i, n, k, steps.end], sums, is_first),
+                _ => strip_pass::<S, 1>(x, [i, n, k, steps.end], sums, is_first),
             };
         }
         for row in (0..n).step_by(S::LANES) {
@@ -230,14 +230,17 @@ unsafe fn strip<S: Simd>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> 
     n
 }
 
-/// `N` steps from `k` on of the `n` rows of a strip from `i` on; returns `N`.
+/// `N` steps from `k` on, of those before `end`, of the `n` rows of a strip from `i` on; returns `N`.
 #[inline(always)]
 unsafe fn strip_pass<S: Simd, const N: usize>(
     x: &Column<S::Elem>,
-    [i, n, k]: [usize; 3],
+    [i, n, k, end]: [usize; 4],
     sums: *mut S::Elem,
     is_first: bool,
 ) -> usize {
+    const LINE: usize = 64;
+    // The next pass reads the steps that are asked for; steps far apart are no streams that a processor foresees.
+    let ahead = if k + N < end { N * x.a_step } else { 0 };
     // SAFETY: handed on from the strip.
     unsafe {
         let mut factors = [S::zero(); N];
@@ -247,9 +250,11 @@ unsafe fn strip_pass<S: Simd, const N: usize>(
         let a = x.a.add(k * x.a_step + i);
         for row in (0..n).step_by(S::LANES) {
             let mut sum = if is_first { S::zero() } else { S::load(sums.add(row)) };
+            let is_line = (row * size_of::<S::Elem>()).is_multiple_of(LINE);
             for (step, factor) in factors.into_iter().enumerate() {
-                // The next pass reads these; rows far apart are no streams that a processor foresees.
-                S::prefetch(a.wrapping_add((N + step) * x.a_step + row));
+                if is_line {
+                    S::prefetch(a.wrapping_add(step * x.a_step + row + ahead));
+                }
                 sum = S::mul_add(S::load(a.add(step * x.a_step + row)), factor, sum);
             }
             S::store(sums.add(row), sum);
