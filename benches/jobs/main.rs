@@ -1,4 +1,4 @@
-//! Single jobs with their gradients, in the shapes that networks have: a line of JSON for each.
+//! Single jobs and small networks, most with their gradients, in the shapes that networks have: a line of JSON for each.
 //!
 //! `cargo bench -p retape-benches --bench jobs -- NAME ...` takes some of them, and `benches/peers/jobs.sh` measures JAX and
 //! PyTorch at the same.

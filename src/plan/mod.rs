@@ -12,6 +12,7 @@ mod place;
 mod products;
 mod slots;
 mod transpose;
+mod turned;
 mod values;
 mod view;
 
