@@ -12,7 +12,6 @@ mod place;
 mod products;
 mod slots;
 mod transpose;
-mod turned;
 mod values;
 mod view;
 

@@ -114,13 +114,6 @@ impl<'g> Values<'g> {
         }
     }
 
-    /// Has a library kernel make a value of its arguments.
-    pub(super) fn call(&mut self, id: ValueId, library: Library) {
-        self.lowerings[id.index()] = Lowering::Library(library);
-        self.roots[id.index()] = true;
-        self.graph.node(id).args.iter().for_each(|&arg| self.need(arg));
-    }
-
     fn mark_by_need(&mut self) {
         for (id, node) in self.graph.iter() {
             match self.lowering(id) {
@@ -147,7 +140,6 @@ impl<'g> Values<'g> {
             self.need(output);
         }
         self.store_shared_factors();
-        super::turned::store(self);
     }
 
     /// Stores transposed matrices that many products have on the right: each would transpose it anew while it packs.

@@ -1,7 +1,7 @@
 //! Vectors of 16-bit floats from and to `f32`, by integer arithmetic: not every processor has instructions for it.
 //!
 //! Guarantees the values of the scalar conversions: rounding once to nearest even, subnormal numbers and infinities
-//! included; NaN becomes quiet. No operand of the arithmetic on floats is subnormal, which would take long.
+//! included; NaN becomes quiet. Halves become floats without arithmetic on subnormal numbers, which would take long.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};

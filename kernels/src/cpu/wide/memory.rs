@@ -157,7 +157,12 @@ impl WideEmitter {
     /// One element, at a position of 64 bits or of 32 within the parameter, in all lanes.
     pub(super) fn load_one_from(&mut self, dtype: DType, from: ElementAddress, at: &WideVal) -> WideVal {
         if unit(dtype).is_some() {
-            return self.load_at(dtype, from, at);
+            // The position is the same in all lanes, and one lane is enough.
+            let index = at.regs[0];
+            let from = Scattered::At { from, stride: 0, index, far: is_wide(at.dtype) };
+            let one = self.collected(dtype, from, 1);
+            let words = self.one(ops::repeat(false), one);
+            return self.of_words(dtype, words);
         }
         let (to, wide, size) = (self.vector(), is_wide(dtype), dtype.size());
         let (op, far, base) = (ops::repeat(wide), is_wide(at.dtype), at.regs[0]);

@@ -586,11 +586,12 @@ fn gathers_have_the_bits_of_cranelift() {
             k.axis(n, false);
             let along = Affine::new(0, &[1]);
             let first = if stride < 0 { len as i64 - 1 } else { 0 };
-            let loads = [k.load(x, Affine::new(first, &[stride])), k.load_at(y, k.load(at, along.clone()) * 50)];
+            let [position, one] = [1, 0].map(|by| k.load(at, Affine::new(0, &[by])));
+            let loads = [k.load(x, Affine::new(first, &[stride])), k.load_at(y, position * 50), k.load_at(y, one * 3)];
             let made = if dtype.size() < 4 { DType::F32 } else { dtype };
-            let [strided, gathered] = loads.map(|x| x.cast(made));
+            let [strided, gathered, one] = loads.map(|x| x.cast(made));
             // Long enough for gathers to pay.
-            let mut value = strided;
+            let mut value = strided - one;
             for c in 1..12 {
                 value = value * f64::from(c) + gathered;
             }

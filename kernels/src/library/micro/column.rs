@@ -239,8 +239,9 @@ unsafe fn strip_pass<S: Simd, const N: usize>(
     is_first: bool,
 ) -> usize {
     const LINE: usize = 64;
-    // The next pass reads the steps that are asked for; steps far apart are no streams that a processor foresees.
-    let ahead = if k + N < end { N * x.a_step } else { 0 };
+    // The next pass reads the steps that are asked for, if there are as many; steps far apart are no streams that a
+    // processor foresees.
+    let (ahead, has_next) = (N * x.a_step, k + 2 * N <= end);
     // SAFETY: handed on from the strip.
     unsafe {
         let mut factors = [S::zero(); N];
@@ -250,7 +251,7 @@ unsafe fn strip_pass<S: Simd, const N: usize>(
         let a = x.a.add(k * x.a_step + i);
         for row in (0..n).step_by(S::LANES) {
             let mut sum = if is_first { S::zero() } else { S::load(sums.add(row)) };
-            let is_line = (row * size_of::<S::Elem>()).is_multiple_of(LINE);
+            let is_line = has_next && (row * size_of::<S::Elem>()).is_multiple_of(LINE);
             for (step, factor) in factors.into_iter().enumerate() {
                 if is_line {
                     S::prefetch(a.wrapping_add(step * x.a_step + row + ahead));
