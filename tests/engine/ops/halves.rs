@@ -78,7 +78,7 @@ fn casts_fuse_with_what_reads_and_makes_them() -> Result<()> {
         let half = accelerate(move |x: &Tensor| formula(x).cast(DType::Bf16));
         let single = accelerate(move |x: &Tensor| formula(x));
         let made = half.call(&stored)?.to_vec::<bf16>()?;
-        let expected = single.call(&stored.cast(DType::F32))?.to_vec::<f32>()?;
+        let expected = single.call(stored.cast(DType::F32))?.to_vec::<f32>()?;
         assert!(made.iter().zip(&expected).all(|(x, y)| *x == bf16::from_f32(*y)), "{name}");
         // Repeated elements are computed once, before.
         let n_steps = if name == "repeated" { 2 } else { 1 };
