@@ -51,6 +51,7 @@ if system == "jax":
     def bends(f, x):
         slope = lambda x: slopes(f, x)[1]
         return f(x), slope(x), jax.grad(lambda x: slope(x)[:, 1].sum())(x)
+
     solve_positive = lambda a, b: jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(a, lower=True), b)
 
     def gru(x, wx, wh, b, candidate):
@@ -142,6 +143,7 @@ else:
     def bends(f, x):
         y, slope = slopes(f, x)
         return y, slope, derivative(slope[:, 1], x)
+
     solve_positive = lambda a, b: torch.cholesky_solve(b, torch.linalg.cholesky(a))
 
     def gru(x, wx, wh, b, candidate):

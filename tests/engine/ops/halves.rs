@@ -1,4 +1,4 @@
-//! Products of 16-bit floats and their derivatives, beside those of the same numbers in `f32`.
+//! Products of 16-bit floats and their derivatives, and formulas on stored ones, beside those of the same numbers in `f32`.
 
 use retape::ops::ConvOptions;
 use retape::{DType, Result, Tensor, accelerate, bf16, value_and_grad};

@@ -88,13 +88,12 @@ impl WideEmitter {
         }
         let (op, to) = (widening(unit), self.vector());
         self.push(Row::of(op, self.len, RegField::Define(to), RegOrMem::Memory(from)).masked(mask, true));
-        self.of_words(dtype, to)
+        self.elements(dtype, smallvec![to])
     }
 
-    /// Short elements that are words by now, zero-extended.
-    fn of_words(&mut self, dtype: DType, words: Virtual) -> WideVal {
-        let words = WideVal::new(if dtype == DType::Bool { DType::I32 } else { dtype }, smallvec![words]);
-        if dtype == DType::Bool { self.non_zero(&words) } else { words }
+    /// Elements that registers hold, short ones as zero-extended words.
+    fn elements(&mut self, dtype: DType, regs: VirtualRegs) -> WideVal {
+        if dtype == DType::Bool { self.non_zero(&WideVal::new(DType::I32, regs)) } else { WideVal::new(dtype, regs) }
     }
 
     fn non_zero(&mut self, words: &WideVal) -> WideVal {
@@ -123,7 +122,7 @@ impl WideEmitter {
         if parts.len() == 2 && !wide {
             parts = smallvec![self.joined(parts[0], parts[1])];
         }
-        if unit(dtype).is_some() { self.of_words(dtype, parts[0]) } else { WideVal::new(dtype, parts) }
+        self.elements(dtype, parts)
     }
 
     /// Neighbouring elements from a position on, of 64 bits or of 32, that is the same in all lanes; all of them are within
@@ -151,7 +150,7 @@ impl WideEmitter {
             Some(to)
         };
         let parts: VirtualRegs = (0..if wide { 2 } else { 1 }).map(part).collect::<Option<_>>()?;
-        Some(if unit(dtype).is_some() { self.of_words(dtype, parts[0]) } else { WideVal::new(dtype, parts) })
+        Some(self.elements(dtype, parts))
     }
 
     /// One element, at a position of 64 bits or of 32 within the parameter, in all lanes.
@@ -162,7 +161,7 @@ impl WideEmitter {
             let from = Scattered::At { from, stride: 0, index, far: is_wide(at.dtype) };
             let one = self.collected(dtype, from, 1);
             let words = self.one(ops::repeat(false), one);
-            return self.of_words(dtype, words);
+            return self.elements(dtype, smallvec![words]);
         }
         let (to, wide, size) = (self.vector(), is_wide(dtype), dtype.size());
         let (op, far, base) = (ops::repeat(wide), is_wide(at.dtype), at.regs[0]);
@@ -193,7 +192,7 @@ impl WideEmitter {
             self.collected(dtype, Scattered::Along { from, stride: bytes }, count)
         };
         let parts: VirtualRegs = (0..n).map(part).collect();
-        if unit(dtype).is_some() { self.of_words(dtype, parts[0]) } else { WideVal::new(dtype, parts) }
+        self.elements(dtype, parts)
     }
 
     /// Lanes beyond the end of a row read its last element.
@@ -213,7 +212,7 @@ impl WideEmitter {
             self.collected(dtype, from, count)
         };
         let parts: VirtualRegs = indices.iter().map(part).collect();
-        if unit(dtype).is_some() { self.of_words(dtype, parts[0]) } else { WideVal::new(dtype, parts) }
+        self.elements(dtype, parts)
     }
 
     fn collected(&mut self, dtype: DType, from: Scattered, count: usize) -> Virtual {
@@ -231,7 +230,7 @@ impl WideEmitter {
             return WideVal::new(dtype, if wide { smallvec![to, to] } else { smallvec![to] });
         };
         self.block.push(Code::RepeatUnit { to, unit, from });
-        self.of_words(dtype, to)
+        self.elements(dtype, smallvec![to])
     }
 
     /// Writes neighbouring elements.
