@@ -119,7 +119,7 @@ fn optimised_and_compiled(graph: &Graph, target: Target, stages: &mut Stages) ->
     let optimised = stages.run("optimise", || opt::run(&graph))?;
     let key = hash_value(&(target, &optimised));
     SHARED.get_or_try_insert_with(&key, || {
-        let (plan, layout) = stages.run("plan", || plan::plan(&optimised))?;
+        let (plan, layout) = stages.run("plan", || plan::plan(&optimised, target.device))?;
         let settings = Settings::get();
         settings.log(Stage::Plan, || plan.to_string());
         let code = stages.run("compile", || target.compile(plan))?;

@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use retape_kernels::Executable;
-use retape_runtime::Buffer;
+use retape_runtime::{Buffer, Device};
 use smallvec::SmallVec;
 
 use crate::autodiff::{self, Unused};
@@ -40,7 +40,7 @@ impl Graph {
     #[track_caller]
     pub fn planned(&self) -> Result<String> {
         self.verified("planned", Location::caller())?;
-        Ok(plan::plan(&self.without_dead_nodes())?.0.to_string())
+        Ok(plan::plan(&self.without_dead_nodes(), Device::Cpu)?.0.to_string())
     }
 
     /// The machine code of this graph alone, for measurements: the rest of a call's cost is retape's own time.
@@ -53,7 +53,7 @@ impl Graph {
     #[track_caller]
     pub fn executable(&self) -> Result<Executable> {
         self.verified("executable", Location::caller())?;
-        Executable::compile(plan::plan(&self.without_dead_nodes())?.0).map_err(Error::from)
+        Executable::compile(plan::plan(&self.without_dead_nodes(), Device::Cpu)?.0).map_err(Error::from)
     }
 
     /// The graph with the gradient of its first output, a scalar, as further outputs: one for each parameter that is
@@ -234,7 +234,8 @@ impl Graph {
         for input in inputs {
             buffers.push(input.value_for("evaluate", at)?.bytes()?);
         }
-        let executable = Executable::compile(plan::plan(&self.without_dead_nodes())?.0).map_err(Error::from)?;
+        let executable =
+            Executable::compile(plan::plan(&self.without_dead_nodes(), Device::Cpu)?.0).map_err(Error::from)?;
         let outputs = executable.evaluate(&buffers).map_err(Error::from)?;
         let typed = self.outputs().iter().zip(outputs);
         Ok(typed.map(|(&id, bytes)| Tensor::concrete(self.ty(id).clone(), bytes)).collect())

@@ -189,7 +189,7 @@ mod tests {
     /// An entry in whose code the first constant `from` of a step that `is_there` is `to`.
     fn entry_with_wrong_code(from: f64, to: f64) -> (Entry, usize) {
         let mut entry = entry();
-        let (mut plan, layout) = plan::plan(&entry.compiled.graph).unwrap();
+        let (mut plan, layout) = plan::plan(&entry.compiled.graph, Device::Cpu).unwrap();
         let wrong = |step: &mut retape_kernels::Step| {
             let Work::Kernel(kernel) = &mut step.work else { return false };
             let constant = kernel.insts.iter_mut().find_map(|inst| match inst {

@@ -364,6 +364,40 @@ impl Groups {
         }
     }
 
+    /// Gives memory to a value, written by a group of its own. The reads of other groups, and the groups that they wait for,
+    /// are as before.
+    pub(super) fn store_alone(&mut self, values: &mut Values<'_>, id: ValueId) {
+        if values.is_root(id) {
+            let group = &mut self.groups[self.group_of[id]];
+            if group.roots.len() == 1 {
+                return;
+            }
+            group.roots.retain(|&root| root != id);
+        }
+        values.store(id);
+        self.open(values, id, values.reads(id), false);
+    }
+
+    /// Finds anew what a group reads, after some values got memory.
+    pub(super) fn renew_reads(&mut self, values: &Values<'_>, index: usize) {
+        let mut reads = vec![];
+        for read in self.groups[index].roots.iter().flat_map(|&root| values.reads(root)) {
+            if self.group_of.get(read.value) != Some(&index) && !reads.contains(&read) {
+                reads.push(read);
+            }
+        }
+        self.groups[index].reads = reads;
+    }
+
+    /// Finds anew which groups each one depends on.
+    pub(super) fn renew_ancestors(&mut self) {
+        for index in self.in_order(&[]) {
+            let reads = std::mem::take(&mut self.groups[index].reads);
+            self.groups[index].ancestors = self.wait_for(&reads, index);
+            self.groups[index].reads = reads;
+        }
+    }
+
     /// The roots that are read by other groups than their own, or are outputs.
     pub(super) fn read_from_outside(&self, values: &Values<'_>) -> ValueTable<()> {
         let mut outside = ValueTable::default();

@@ -8,6 +8,7 @@ mod epilogue;
 mod fuse;
 mod join;
 mod lower;
+mod materialise;
 mod place;
 mod products;
 mod slots;
@@ -92,13 +93,16 @@ impl Layout {
     }
 }
 
-/// Plans a graph, and says what the steps are in it.
-pub(crate) fn plan(graph: &Graph) -> Result<(Plan, Layout)> {
+/// Plans a graph for a device, and says what the steps are in it.
+pub(crate) fn plan(graph: &Graph, device: Device) -> Result<(Plan, Layout)> {
     if graph.nodes().iter().any(|node| matches!(node.op, Op::Call(_))) {
         return Err(Error::Internal("a call of compiled code is to be compiled".into()));
     }
     let mut values = Values::of(graph);
     let mut groups = Groups::of(&values);
+    if device == Device::Cpu {
+        materialise::transposed(&mut values, &mut groups);
+    }
     products::absorb(&mut values, &mut groups);
     let mut steps = unplaced_steps(&values, &groups);
     epilogue::attach(&values, &mut groups, &mut steps);

@@ -1,8 +1,9 @@
 //! Which kernels only exchange the axes of matrices, so that a library kernel does it by tiles.
 
 use retape_kernels::Work;
-use retape_kernels::ir::{Inst, Kernel};
+use retape_kernels::ir::{Affine, Inst, Kernel};
 use retape_kernels::library::Transpose;
+use retape_runtime::DType;
 
 use super::UnplacedStep;
 
@@ -37,12 +38,22 @@ fn transposed(kernel: &Kernel) -> Option<Transpose> {
     else {
         return None;
     };
-    let is_whole = x.len == out.len && out.len == kernel.n_points() && (from.offset, store.at.offset) == (0, 0);
-    if param.index() != 0 || !is_whole || out.len < FEW || kernel.axes.iter().any(|axis| axis.reduced) {
+    let is_whole = x.len == out.len && out.len == kernel.n_points();
+    if param.index() != 0 || !is_whole || kernel.axes.iter().any(|axis| axis.reduced) {
         return None;
     }
-    let stride = |(n, extent)| Stride { extent, to: store.at.stride(n), from: from.stride(n) };
-    let axes = kernel.axes.iter().map(|axis| axis.extent).enumerate().filter(|(_, extent)| *extent > 1);
+    let extents: Vec<usize> = kernel.axes.iter().map(|axis| axis.extent).collect();
+    of_strides(x.dtype, &extents, from, &store.at)
+}
+
+/// The transposition that copies an array from some strides to others, if it is one of whole matrices that are worth a call.
+pub(super) fn of_strides(dtype: DType, extents: &[usize], from: &Affine, to: &Affine) -> Option<Transpose> {
+    let n_points = extents.iter().product();
+    if (from.offset, to.offset) != (0, 0) || n_points < FEW {
+        return None;
+    }
+    let stride = |(n, &extent): (usize, &usize)| Stride { extent, to: to.stride(n), from: from.stride(n) };
+    let axes = extents.iter().enumerate().filter(|(_, extent)| **extent > 1);
     let mut axes: Vec<Stride> = axes.map(stride).collect();
     axes.sort_by_key(|axis| std::cmp::Reverse(axis.to));
     let axes = merged(axes);
@@ -54,14 +65,9 @@ fn transposed(kernel: &Kernel) -> Option<Transpose> {
     let n_rows = i64::try_from(rows.extent).ok()?;
     let n_columns = i64::try_from(columns.extent).ok()?;
     let is_transposed = (rows.to, rows.from) == (1, n_columns) && (columns.to, columns.from) == (n_rows, 1);
-    let covers = batch.checked_mul(rows.extent)?.checked_mul(columns.extent)? == out.len;
+    let covers = batch.checked_mul(rows.extent)?.checked_mul(columns.extent)? == n_points;
     let is_wide = rows.extent >= NARROW && columns.extent >= NARROW;
-    (is_transposed && covers && is_wide).then_some(Transpose {
-        dtype: x.dtype,
-        batch,
-        rows: rows.extent,
-        cols: columns.extent,
-    })
+    (is_transposed && covers && is_wide).then_some(Transpose { dtype, batch, rows: rows.extent, cols: columns.extent })
 }
 
 /// Neighbouring axes that are one in both arrays as one; the axes come with falling strides of the result.

@@ -196,6 +196,11 @@ impl<'g> Values<'g> {
         }
     }
 
+    /// Gives memory to a value that readers computed.
+    pub(super) fn store(&mut self, id: ValueId) {
+        self.roots[id.index()] = true;
+    }
+
     /// Takes the memory of a value that its only reader computes.
     pub(super) fn compute_within(&mut self, id: ValueId) {
         self.roots[id.index()] = false;
@@ -399,7 +404,7 @@ impl<'g> Values<'g> {
     }
 
     /// The arguments that computing `id` at `view` reads pointwise; `None` stands for one behind a broken reshape.
-    fn steps_from(&self, id: ValueId, view: &View, space: &[usize]) -> Vec<Option<(ValueId, View)>> {
+    pub(super) fn steps_from(&self, id: ValueId, view: &View, space: &[usize]) -> Vec<Option<(ValueId, View)>> {
         let node = self.graph.node(id);
         let same = |&arg: &ValueId| Some((arg, view.clone()));
         match self.lowering(id) {

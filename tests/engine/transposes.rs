@@ -1,4 +1,5 @@
-//! Permutations of axes that exchange the rows and columns of matrices: a library kernel copies them by tiles.
+//! Permutations of axes that exchange the rows and columns of matrices: a library kernel copies them by tiles, also for
+//! formulas that would take a column of more cache lines than caches hold.
 
 use retape::{DType, Form, Result, Tensor, accelerate};
 
@@ -43,6 +44,110 @@ fn exchanged_axes_are_matrices_where_they_can_be() -> Result<()> {
             let plan = permute.text(&permute.signature(&x), Form::Plan)?;
             assert_eq!(plan.contains("transpose{"), is_matrices, "{shape:?} by {axes:?}: {plan}");
         }
+    }
+    Ok(())
+}
+
+/// The numbers of a dtype for a test, in `shape`.
+fn numbers(dtype: DType, shape: &[usize]) -> Tensor {
+    let n = shape.iter().product::<usize>();
+    let numbers: Tensor = (0..n).map(|n| ((n * 7919) % 1009) as f32 / 128.0 - 4.0).collect();
+    numbers.reshape(shape).cast(dtype)
+}
+
+/// How many steps of the library exchange axes, after the results were found to have the bits that op by op computes.
+fn n_transposes(f: fn(&Tensor) -> Vec<Tensor>, x: &Tensor, case: &str) -> Result<usize> {
+    let accelerated = accelerate(f);
+    for (fused, op_by_op) in accelerated.call(x)?.iter().zip(f(x)) {
+        assert_eq!((fused.shape(), fused.dtype()), (op_by_op.shape(), op_by_op.dtype()), "{case}");
+        assert_eq!(fused.to_le_bytes()?, op_by_op.to_le_bytes()?, "{case}");
+    }
+    let plan = accelerated.text(&accelerated.signature(x), Form::Plan)?;
+    Ok(plan.matches("transpose{").count())
+}
+
+/// Of 256 columns, which lie in few sets of a cache, a copy is read; of 200 the lines stay there.
+#[test]
+fn formulas_read_copies_of_far_columns() -> Result<()> {
+    type Case = (&'static str, fn(&Tensor) -> Vec<Tensor>, usize);
+    let cases: [Case; 17] = [
+        ("read by a formula", |x| vec![-x.t()], 1),
+        ("read with its own", |x| vec![x + x.t()], 1),
+        ("read by two formulas", |x| vec![-x.t(), (x.t() + x).sum(..)], 0),
+        ("read by two groups", |x| vec![x.t() + x, (x.t() * x).cumsum(0)], 1),
+        ("of a formula", |x| vec![(x * x - x).t()], 1),
+        ("of a formula, read by one", |x| vec![(x * x - x).t() + x], 1),
+        ("beside another result", |x| vec![x.t(), -x], 1),
+        ("of a formula, beside another result", |x| vec![(x * x).t(), x.t() - x], 2),
+        ("of a formula with a row", |x| vec![(x + x.slice_axis(0, 0..1)).t()], 1),
+        ("of a formula with a column", |x| vec![(x + x.slice_axis(1, 0..1)).t()], 1),
+        ("twice", |x| vec![(-x.t()).t()], 0),
+        ("of a transposed formula", |x| vec![(x.t() + x).t()], 0),
+        ("summed", |x| vec![(x.t() * x).sum(0)], 0),
+        ("a part of it", |x| vec![-x.t().slice_axis(0, 1..200)], 0),
+        ("in one axis", |x| vec![-x.t().reshape([256 * 256])], 1),
+        ("of a sum", |x| vec![-(x.reshape([2, 128, 256]).sum(0) + x.slice_axis(0, 0..128)).t()], 1),
+        ("of one matrix for a batch", |x| vec![x.t() + x.reshape([1, 256, 256])], 1),
+    ];
+    for dtype in [DType::F32, DType::F64, DType::I64] {
+        for (case, f, expected) in cases {
+            let found = n_transposes(f, &numbers(dtype, &[256, 256]), case)?;
+            assert_eq!(found, expected, "{case} of {dtype}");
+        }
+    }
+    Ok(())
+}
+
+/// Each case with a shape whose columns are few or near, and one whose columns are far.
+#[test]
+fn copies_are_of_far_columns_alone() -> Result<()> {
+    type Case = (DType, [&'static [usize]; 2], fn(&Tensor) -> Vec<Tensor>);
+    let cases: [Case; 9] = [
+        (DType::F32, [&[200, 200], &[512, 512]], |x| vec![-x.t()]),
+        (DType::F64, [&[200, 200], &[256, 128]], |x| vec![-x.t()]),
+        (DType::Bool, [&[200, 200], &[512, 512]], |x| vec![!x.t()]),
+        (DType::Bf16, [&[200, 200], &[256, 512]], |x| vec![x.t().cast(DType::F32)]),
+        (DType::F32, [&[200, 200], &[512, 512]], |x| vec![x.t().cast(DType::F16)]),
+        // Few elements; an odd length of rows; a column of more pages than a processor knows.
+        (DType::F32, [&[100, 128], &[300, 256]], |x| vec![-x.t()]),
+        (DType::I32, [&[3, 40, 200], &[3, 256, 256]], |x| vec![-x.permute([0, 2, 1])]),
+        (DType::F32, [&[2, 12, 12, 64], &[2, 32, 32, 64]], |x| vec![x.permute([0, 3, 1, 2]).relu()]),
+        (DType::U8, [&[1000, 1000], &[1600, 4096]], |x| vec![x.t().cast(DType::F32)]),
+    ];
+    for (dtype, shapes, f) in cases {
+        for (shape, expected) in shapes.into_iter().zip([0, 1]) {
+            let found = n_transposes(f, &numbers(dtype, shape), &format!("{dtype}{shape:?}"))?;
+            assert_eq!(found, expected, "{dtype}{shape:?}");
+        }
+    }
+    // Axes of extent 1 are in no order.
+    let flipped: fn(&Tensor) -> Vec<Tensor> = |x| vec![-x.permute([3, 0, 2, 1])];
+    assert_eq!(n_transposes(flipped, &numbers(DType::F32, &[1, 256, 1, 256]), "extents of 1")?, 1);
+    Ok(())
+}
+
+/// A sum adds in the same order, whether what it adds is read through a transposition beside it or not.
+#[test]
+fn copies_do_not_reach_sums() -> Result<()> {
+    let x = numbers(DType::F32, &[256, 256]);
+    let loss = |x: &Tensor| (x.t() * x.exp()).square().sum(..);
+    let forward = accelerate(loss);
+    let both = accelerate(move |x: &Tensor| {
+        let loss = loss(x);
+        let gradient = loss.grad(x);
+        (loss, gradient)
+    });
+    let (value, gradient) = both.call(&x)?;
+    assert_eq!(forward.call(&x)?.to_le_bytes()?, value.to_le_bytes()?);
+    let numbers = x.to_vec::<f32>()?;
+    let at = |row: usize, column: usize| f64::from(numbers[256 * row + column]);
+    let gradient = gradient.to_vec::<f32>()?;
+    for (row, column) in [(0, 0), (1, 200), (255, 3), (100, 101)] {
+        // Of x(i, j): once beside its own exponential, and once transposed.
+        let (own, other) = (at(row, column), at(column, row));
+        let expected = 2.0 * other * other * (2.0 * own).exp() + 2.0 * own * (2.0 * other).exp();
+        let found = f64::from(gradient[256 * row + column]);
+        assert!((found - expected).abs() <= 1e-5 * expected.abs().max(1.0), "{found} and not {expected}");
     }
     Ok(())
 }

@@ -117,6 +117,15 @@ fn chains_of_products_of_matrices() {
     assert_near_linear(|n_ops, _, w| with_gradient(&products(n_ops, w, w), w));
 }
 
+/// Of matrices whose transpositions are copies where formulas read them.
+#[test]
+fn chains_of_transposed_matrices() {
+    assert_near_linear(|n_ops, _, w| {
+        let first = Tensor::full([256, 256], 0.5) * w.sum(..);
+        with_gradient(&(0..n_ops / 8).fold(first, |h, _| h.t().sin() + &h), w)
+    });
+}
+
 #[test]
 fn chains_of_sums() {
     assert_near_linear(|n_ops, x, w| {
