@@ -1,4 +1,5 @@
-//! Which pointwise groups are epilogues: they run on the result of a matrix product or a convolution while it is in cache.
+//! Which pointwise groups are epilogues: they run on the result of a matrix product, of a convolution, or of a transposition
+//! that was made for them, while it is in cache.
 //!
 //! Groups are complete by then, so that an epilogue takes nothing away from another fusion. A group becomes the epilogue
 //! of the first product whose result it reads element by element, in the order of its elements, unless something that the
@@ -41,7 +42,9 @@ fn follower(
     product: usize,
 ) -> Option<(usize, Epilogue)> {
     let step = steps[product].as_ref()?;
-    let Work::Library { kernel: Library::MatMul(_) | Library::Conv2d(_), epilogue: None } = &step.work else {
+    let Work::Library { kernel: Library::MatMul(_) | Library::Conv2d(_) | Library::Transpose(_), epilogue: None } =
+        &step.work
+    else {
         return None;
     };
     let &[result] = &step.writes[..] else { return None };

@@ -40,23 +40,22 @@ const PAGES: usize = 1536;
 /// The nodes that use a value.
 type NodeUsers = SmallVec<[ValueId; 2]>;
 
-/// Gives memory to transposed values whose columns are far, and to formulas that are transposed so.
-pub(super) fn transposed(values: &mut Values<'_>, groups: &mut Groups) {
-    let far: Vec<ValueId> = values.graph.iter().map(|(id, _)| id).filter(|&id| is_far(values, id)).collect();
+/// Gives memory to transposed values whose columns are far, and to formulas that are transposed so. Returns the values that
+/// groups of their own transpose now.
+pub(super) fn transposed(values: &mut Values<'_>, groups: &mut Groups) -> Vec<ValueId> {
+    let mut far: Vec<ValueId> = values.graph.iter().map(|(id, _)| id).filter(|&id| is_far(values, id)).collect();
     if far.is_empty() {
-        return;
+        return far;
     }
     let mut users = vec![NodeUsers::new(); values.graph.n_nodes()];
     for (id, node) in values.graph.iter() {
         node.args.iter().for_each(|arg| users[arg.index()].push(id));
     }
-    let mut is_changed = false;
-    for id in far {
-        is_changed |= store(values, groups, &users, id);
-    }
-    if is_changed {
+    far.retain(|&id| store(values, groups, &users, id));
+    if !far.is_empty() {
         groups.renew_ancestors();
     }
+    far
 }
 
 /// Whether a value is the transposition of a large matrix, perhaps of a batch, whose columns are more than caches hold.

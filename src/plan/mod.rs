@@ -100,11 +100,11 @@ pub(crate) fn plan(graph: &Graph, device: Device) -> Result<(Plan, Layout)> {
     }
     let mut values = Values::of(graph);
     let mut groups = Groups::of(&values);
-    if device == Device::Cpu {
-        materialise::transposed(&mut values, &mut groups);
-    }
+    let copied = if device == Device::Cpu { materialise::transposed(&mut values, &mut groups) } else { vec![] };
     products::absorb(&mut values, &mut groups);
     let mut steps = unplaced_steps(&values, &groups);
+    // Formulas are epilogues of copies that were made for them.
+    copied.iter().for_each(|&id| transpose::find(std::slice::from_mut(&mut steps[groups.group_of[id]])));
     epilogue::attach(&values, &mut groups, &mut steps);
     transpose::find(&mut steps);
     let order = groups.in_order(&[]);

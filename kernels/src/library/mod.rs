@@ -238,6 +238,9 @@ impl Library {
         if let Library::Conv2d(conv) = self {
             return conv.run_with(inputs, outputs, done);
         }
+        if let Library::Transpose(transpose) = self {
+            return transpose.run_with(inputs, outputs, done);
+        }
         self.run(inputs, outputs);
     }
 
@@ -245,6 +248,9 @@ impl Library {
     pub(crate) fn tiles(&self) -> Option<TileShape> {
         if let Library::MatMul(product) = self {
             return product.tiles();
+        }
+        if let Library::Transpose(transpose) = self {
+            return transpose.tiles();
         }
         let Library::Conv2d(conv) = self else { return None };
         conv.tiles()

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use retape_runtime::DType;
 
+use super::dense::{TileCallback, TileShape};
 use super::exchange::exchange;
 use super::extents::{Checked, count, countable};
 use super::micro::{share, with_bytes};
@@ -55,6 +56,9 @@ const LEAST: usize = 1 << 12;
 /// them all until someone reads them.
 const STREAMED: usize = if cfg!(test) { 1 << 14 } else { 1 << 23 };
 
+/// Rows of a large result up to which formulas run on blocks of it.
+const FEW_LINES: usize = 512;
+
 impl Transpose {
     fn check(&self) -> Checked {
         countable("the matrices", &[self.batch, self.rows, self.cols])
@@ -79,17 +83,36 @@ impl Transpose {
     /// # Panics
     /// If the descriptor is not valid or the buffers are not as `inputs` and `outputs` say.
     pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
-        with_bits!(self.dtype, T => self.copy::<T>(inputs, only(outputs)));
+        with_bits!(self.dtype, T => self.copy::<T>(inputs, only(outputs), None));
     }
 
-    fn copy<T: Plain>(&self, inputs: &[&[u8]], out: &mut [u8]) {
+    /// As [`run`](Transpose::run), and calls `done` for each finished block of the result.
+    pub(super) fn run_with(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], done: TileCallback<'_>) {
+        with_bits!(self.dtype, T => self.copy::<T>(inputs, only(outputs), Some(done)));
+    }
+
+    /// The blocks that [`run_with`](Transpose::run_with) finishes one by one; none where it would be slower than writing
+    /// past the caches: where it goes from page to page of a large result.
+    pub(super) fn tiles(&self) -> Option<TileShape> {
+        let is_one = self.len() <= LEAST;
+        let is_fast = !self.is_far() || self.cols <= FEW_LINES;
+        is_fast.then_some(TileShape { width: self.rows, has_whole_rows: false, is_one })
+    }
+
+    /// Whether the result is written past the caches.
+    fn is_far(&self) -> bool {
+        let size = self.dtype.size();
+        self.len() * size >= STREAMED && (self.rows * size).is_multiple_of(CACHE_LINE)
+    }
+
+    fn copy<T: Plain>(&self, inputs: &[&[u8]], out: &mut [u8], done: Option<TileCallback<'_>>) {
         assert!(self.is_valid(), "{self}");
         let Transpose { batch, rows, cols, .. } = *self;
         let [x] = exactly(inputs);
         let x = view::<T>(x, self.len());
         let (size, row) = (size_of::<T>(), rows * size_of::<T>());
-        let is_streamed = self.len() * size >= STREAMED && row.is_multiple_of(CACHE_LINE);
-        let run = if is_streamed { STREAMED_RUN } else { RUN } / size;
+        let is_far = self.is_far();
+        let run = if is_far { STREAMED_RUN } else { RUN } / size;
         let tasks = TASKS.div_ceil((batch * rows.div_ceil(run)).max(1));
         let columns = cols.div_ceil(tasks).max(LEAST / run.min(rows.max(1)));
         let block = [columns.next_multiple_of(COLUMNS).min(MOST_COLUMNS), run];
@@ -97,16 +120,28 @@ impl Transpose {
             let x = &x[tile.outer * rows * cols..][..rows * cols];
             let from = SourceMatrix { x: &x[tile.columns.start * cols + tile.rows.start..], pitch: cols };
             let extent = [tile.columns.len(), tile.rows.len()];
-            if is_streamed {
+            let first = tile.rows.start;
+            let write = |row: usize, line: &[T]| {
+                tile.row(first + row).copy_from_slice(line);
+                if let Some(done) = done.filter(|_| (row + 1).is_multiple_of(COLUMNS) || row + 1 == extent[1]) {
+                    done(tile.finished(first + row / COLUMNS * COLUMNS..first + row + 1, cols));
+                }
+            };
+            if is_far && done.is_some() {
+                from.by_far_panels(extent, run, write);
+            } else if is_far {
                 tile.stream(|to| from.by_far_panels(extent, run, |row, line| to.write_row(row, line)));
             } else if rows > run && row.is_multiple_of(CROWDED) {
-                let first = tile.rows.start;
-                from.by_panels(extent, run, |row, line| tile.row(first + row).copy_from_slice(line));
+                from.by_panels(extent, run, write);
             } else {
                 let wide = COLUMNS.max(LEAST / tile.columns.len());
                 for first in tile.rows.clone().step_by(wide) {
                     let x = &from.x[first - tile.rows.start..];
-                    tile.exchange(first..tile.rows.end.min(first + wide), x, from.pitch);
+                    let rows = first..tile.rows.end.min(first + wide);
+                    tile.exchange(rows.clone(), x, from.pitch);
+                    if let Some(done) = done {
+                        done(tile.finished(rows, cols));
+                    }
                 }
             }
         });

@@ -10,6 +10,7 @@ use std::slice;
 
 use retape_runtime::parallel_for;
 
+use super::dense::Tile;
 use super::exchange::exchange_to;
 pub(crate) use super::plain::Plain;
 
@@ -152,6 +153,23 @@ impl<T: Plain> TileView<'_, T> {
         unsafe {
             let to = self.start.add((rows.start - self.rows.start) * self.stride);
             exchange_to(from, pitch, [self.columns.len(), rows.len()], to, self.stride);
+        }
+    }
+
+    /// Some rows of the tile as a finished block of the result, of which `n_rows` make one outer position.
+    ///
+    /// # Panics
+    /// If the tile has not all of the rows.
+    pub(crate) fn finished(&mut self, rows: Range<usize>, n_rows: usize) -> Tile {
+        assert!(self.rows.start <= rows.start && rows.end <= self.rows.end, "rows of a tile");
+        let data = self.start.wrapping_add((rows.start - self.rows.start) * self.stride);
+        let first = self.outer * n_rows;
+        Tile {
+            rows: first + rows.start..first + rows.end,
+            cols: self.columns.clone(),
+            data: data.cast(),
+            row_stride: self.stride,
+            size: size_of::<T>(),
         }
     }
 

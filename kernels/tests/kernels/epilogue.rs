@@ -5,7 +5,7 @@
 use std::process::Command;
 
 use retape_kernels::ir::{Kernel, ParamId, parse};
-use retape_kernels::library::{CastHalf, Conv2d, ConvPass, Library, MatMul};
+use retape_kernels::library::{CastHalf, Conv2d, ConvPass, Library, MatMul, Transpose};
 use retape_kernels::{
     BufferType, Donation, Epilogue, Error, Executable, Input, Modes, Operand, Place, Plan, Step, Work,
 };
@@ -222,6 +222,31 @@ fn random_shapes() {
         }
         check(&Pair::new(product, &swapped([batch, m, n])), &[Accumulator::Slot, Accumulator::Kept]);
     }
+}
+
+/// Of blocks exchanged in place, by panels, and by those of large results, with rests of each.
+#[test]
+fn transposes() {
+    let all = [Accumulator::Slot, Accumulator::InPlace, Accumulator::Kept];
+    for [batch, rows, cols] in [[1, 100, 70], [3, 90, 200], [1, 384, 150], [2, 256, 64], [1, 1024, 130], [1, 70, 5]] {
+        for dtype in [DType::F32, DType::F64] {
+            let pair = Pair::new(Transpose { dtype, batch, rows, cols }, &relu(dtype, batch * cols, rows, true));
+            check(&pair, &all);
+        }
+        let transpose = Transpose { dtype: DType::F32, batch, rows, cols };
+        check(&Pair::new(transpose.clone(), &residual(batch * cols, rows)), &all);
+        check(&Pair::new(transpose, &swapped([batch, cols, rows])), &[Accumulator::Slot, Accumulator::Kept]);
+    }
+    for [rows, cols] in [[(1 << 18) + 16, 8], [2800, 1000]] {
+        let transpose = Transpose { dtype: DType::F32, batch: 1, rows, cols };
+        check(&Pair::new(transpose, &relu(DType::F32, cols, rows, false)), &[Accumulator::InPlace, Accumulator::Kept]);
+    }
+    let launches = |rows: usize, cols: usize| {
+        let transpose = Transpose { dtype: DType::F32, batch: 1, rows, cols };
+        n_launches(&Pair::new(transpose, &relu(DType::F32, cols, rows, false)), Accumulator::InPlace)
+    };
+    assert_eq!((launches(1024, 130), launches(1 << 18, 8)), (1, 1));
+    assert_eq!((launches(2800, 1000), launches(20, 500)), (2, 2), "from page to page, and of short rows");
 }
 
 #[test]
