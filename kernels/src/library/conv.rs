@@ -15,7 +15,7 @@ use std::ops::Range;
 use retape_runtime::DType;
 
 use self::depthwise::Depthwise;
-use super::dense::{DenseKernel, Tile, TileCallback, TileShape, check_arity, check_dtype, view, view_mut};
+use super::dense::{DenseKernel, check_arity, check_dtype, view, view_mut};
 use super::exchange::exchange_to;
 use super::extents::{Checked, count, countable, near};
 use super::micro::{
@@ -23,6 +23,7 @@ use super::micro::{
     WindowAxis, has_many_parts, is_one_task, is_split, lines_of_chain, split_depth, with_scratch,
 };
 use super::text::{alternatives, descriptor};
+use super::tile::{Tile, TileCallback, TileShape};
 use crate::ensure::ensure;
 
 alternatives! {

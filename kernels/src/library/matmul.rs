@@ -8,13 +8,14 @@ use std::ops::Range;
 use retape_runtime::DType;
 use smallvec::SmallVec;
 
-use super::dense::{DenseKernel, Tile, TileCallback, TileShape, check_arity, check_dtype, view, view_mut};
+use super::dense::{DenseKernel, check_arity, check_dtype, view, view_mut};
 use super::extents::{Checked, count, countable};
 use super::micro::{
     Engine, Output, Product, Real, Strided, is_narrow, is_one_task, is_shallow, is_split, is_streamed, is_unpacked,
     unpacked,
 };
 use super::text::{Field, descriptor, split};
+use super::tile::{Tile, TileCallback, TileShape};
 use crate::ensure::ensure;
 
 /// Where an operand's matrices lie in its buffer.

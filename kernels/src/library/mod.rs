@@ -35,6 +35,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tile;
 mod token;
 mod transpose;
 mod view;
@@ -56,8 +57,6 @@ pub use communicator::{
 };
 pub(crate) use conv::gcd;
 pub use conv::{Conv2d, ConvPass};
-pub(crate) use dense::TileShape;
-pub use dense::{Tile, TileCallback};
 pub(crate) use extents::reached;
 pub use join::Join;
 pub use linalg::{Cholesky, TriangularSolve};
@@ -69,6 +68,8 @@ pub use print::{Label, Print, is_muted, set_print_sink, without_prints};
 pub use scan::{Scan, ScanKind};
 pub use scatter::ScatterAdd;
 pub use sort::Sort;
+pub(crate) use tile::TileShape;
+pub use tile::{Tile, TileCallback};
 pub use token::Token;
 pub use transpose::Transpose;
 pub(crate) use view::stream_runs;

@@ -8,12 +8,12 @@ use std::ops::Range;
 
 use retape_runtime::DType;
 
-use super::dense::{TileCallback, TileShape};
 use super::exchange::exchange;
 use super::extents::{Checked, count, countable};
 use super::micro::{share, with_bytes};
 use super::number::with_bits;
 use super::text::descriptor;
+use super::tile::{TileCallback, TileShape};
 use super::view::{CACHE_LINE, Plain, exactly, for_each_tile, only, prefetch, view, view_mut};
 
 descriptor! {

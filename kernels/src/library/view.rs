@@ -10,9 +10,9 @@ use std::slice;
 
 use retape_runtime::parallel_for;
 
-use super::dense::Tile;
 use super::exchange::exchange_to;
 pub(crate) use super::plain::Plain;
+use super::tile::Tile;
 
 /// The elements in `bytes`.
 ///

@@ -12,12 +12,12 @@ use std::array;
 use std::ops::Range;
 
 use super::{Conv2d, ConvPass, GradientPhase, MOST_LIGHT};
-use crate::library::dense::{Tile, TileCallback};
 use crate::library::extents::count;
 use crate::library::micro::{
     DepthwiseTaps, Engine, Real, WindowAxis, block_depth, has_whole_vectors, images_of_task, lines_of_chain,
     with_scratch,
 };
+use crate::library::tile::{Tile, TileCallback};
 use crate::library::view::{TileView, for_each_chunk, for_each_tile, vectorized};
 
 /// Channels of a group at most.
