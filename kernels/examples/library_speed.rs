@@ -105,18 +105,14 @@ fn main() {
     ] {
         for &[rows, cols] in shapes {
             let name = format!("transpose {dtype} {rows} x {cols}");
-            kernels.push((name, Library::Transpose(Transpose { dtype, batch: 1, rows, cols })));
+            kernels.push((name, Library::Transpose(Transpose::contiguous(dtype, [1, rows, cols]))));
         }
     }
     let dtype = DType::F32;
-    kernels.push((
-        "transpose 64 of f32 128 x 64".into(),
-        Library::Transpose(Transpose { dtype, batch: 64, rows: 128, cols: 64 }),
-    ));
-    kernels.push((
-        "transpose 512 of f32 32 x 32".into(),
-        Library::Transpose(Transpose { dtype, batch: 512, rows: 32, cols: 32 }),
-    ));
+    kernels
+        .push(("transpose 64 of f32 128 x 64".into(), Library::Transpose(Transpose::contiguous(dtype, [64, 128, 64]))));
+    kernels
+        .push(("transpose 512 of f32 32 x 32".into(), Library::Transpose(Transpose::contiguous(dtype, [512, 32, 32]))));
     for &pass in ConvPass::ALL {
         for (extent, shape) in [
             ([16, 32, 16], [3, 1]),

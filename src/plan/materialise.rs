@@ -16,7 +16,7 @@ use super::fuse::Groups;
 use super::transpose;
 use super::values::{Read, Values};
 use super::view::View;
-use crate::ops::{Lowering, Movement};
+use crate::ops::Lowering;
 use crate::types::ValueId;
 
 /// Elements from which on a transposition is worth a copy.
@@ -43,35 +43,53 @@ type NodeUsers = SmallVec<[ValueId; 2]>;
 /// Gives memory to transposed values whose columns are far, and to formulas that are transposed so. Returns the values that
 /// groups of their own transpose now.
 pub(super) fn transposed(values: &mut Values<'_>, groups: &mut Groups) -> Vec<ValueId> {
-    let mut far: Vec<ValueId> = values.graph.iter().map(|(id, _)| id).filter(|&id| is_far(values, id)).collect();
+    let ids = values.graph.iter().map(|(id, _)| id);
+    let far: Vec<ValueId> = ids.filter(|&id| far_source(values, id).is_some()).collect();
     if far.is_empty() {
-        return far;
+        return vec![];
     }
     let mut users = vec![NodeUsers::new(); values.graph.n_nodes()];
     for (id, node) in values.graph.iter() {
         node.args.iter().for_each(|arg| users[arg.index()].push(id));
     }
-    far.retain(|&id| store(values, groups, &users, id));
-    if !far.is_empty() {
+    let mut copied = vec![];
+    for id in far {
+        // A part of a transposed value is none of a stored one.
+        if let Some(source) = far_source(values, id)
+            && store(values, groups, &users, [id, source])
+        {
+            copied.push(id);
+        }
+    }
+    if !copied.is_empty() {
         groups.renew_ancestors();
     }
-    far
+    copied
 }
 
-/// Whether a value is the transposition of a large matrix, perhaps of a batch, whose columns are more than caches hold.
-fn is_far(values: &Values<'_>, id: ValueId) -> bool {
-    let Lowering::Movement(movement @ Movement::Permute(_)) = values.lowering(id) else { return false };
+/// The value with memory, or the formula, that a value is a transposition of, or of a part, perhaps for a batch, if it is
+/// large and its columns are more than caches hold.
+fn far_source(values: &Values<'_>, id: ValueId) -> Option<ValueId> {
     let ty = values.graph.ty(id);
-    if ty.n_elements() < MANY {
-        return false;
+    let (space, n_axes) = (&ty.shape, ty.rank());
+    let is_candidate = matches!(values.lowering(id), Lowering::Movement(_)) && ty.n_elements() >= MANY;
+    if !is_candidate {
+        return None;
     }
-    let (shape, n_axes) = (&ty.shape, ty.rank());
-    let from = &values.graph.ty(values.graph.node(id).args[0]).shape;
     let own = View::of_axes(0..n_axes, n_axes);
-    let Some(through) = own.through(movement, from, shape, shape) else { return false };
-    let (from, to) = (through.affine(from, n_axes), own.affine(shape, n_axes));
-    transpose::of_strides(ty.dtype, shape, &from, &to)
-        .is_some_and(|Transpose { rows, cols, .. }| is_column_far(rows, cols * ty.dtype.size()))
+    let (mut view, mut source) = (own.clone(), id);
+    while let Lowering::Movement(movement) = values.lowering(source) {
+        let node = values.graph.node(source);
+        let from = &values.graph.ty(node.args[0]).shape;
+        view = view.through(movement, from, &node.ty.shape, space)?;
+        source = node.args[0];
+        if values.is_stored(values.memory_of(source)) {
+            break;
+        }
+    }
+    let (from, to) = (view.affine(&values.graph.ty(source).shape, n_axes), own.affine(space, n_axes));
+    let Transpose { rows, strides, .. } = transpose::of_strides(ty.dtype, space, &from, &to)?;
+    is_column_far(rows, strides[2].saturating_mul(ty.dtype.size())).then(|| values.memory_of(source))
 }
 
 /// Whether a column of elements that lie `stride` bytes apart takes more lines or pages than caches have room for, until
@@ -87,8 +105,7 @@ fn is_column_far(n_rows: usize, stride: usize) -> bool {
 
 /// Gives memory to a transposed value, and to the formula that is transposed, if all groups that read it are pointwise and
 /// it lies in their order. Returns whether something is stored that was not.
-fn store(values: &mut Values<'_>, groups: &mut Groups, users: &[NodeUsers], id: ValueId) -> bool {
-    let source = values.memory_of(values.graph.node(id).args[0]);
+fn store(values: &mut Values<'_>, groups: &mut Groups, users: &[NodeUsers], [id, source]: [ValueId; 2]) -> bool {
     let is_formula = !values.is_stored(source);
     let mut readers = vec![];
     if values.is_root(id) {
@@ -99,12 +116,16 @@ fn store(values: &mut Values<'_>, groups: &mut Groups, users: &[NodeUsers], id: 
         }
     } else {
         let Some(found) = pointwise_groups(values, groups, users, id) else { return false };
-        if !found.groups.iter().all(|&group| reads_in_order(values, groups, &found.between, group, id)) {
+        let reads: Option<Vec<bool>> =
+            found.groups.iter().map(|&group| reads_along_rows(values, groups, &found.between, group, id)).collect();
+        if reads.is_none_or(|reads| !reads.contains(&true)) {
             return false;
         }
         readers.extend(found.groups);
     }
-    if is_formula && !(is_only_used_by(users, source, id) && is_read_in_order(values, source)) {
+    let is_whole = values.graph.ty(source).n_elements() == values.graph.ty(id).n_elements();
+    let may_store = || is_whole && is_only_used_by(users, source, id) && is_read_in_order(values, source);
+    if is_formula && !may_store() {
         return false;
     }
     groups.store_alone(values, id);
@@ -118,30 +139,35 @@ fn store(values: &mut Values<'_>, groups: &mut Groups, users: &[NodeUsers], id: 
     true
 }
 
-/// Whether a group reads a value at its own points, wherever it does.
-fn reads_in_order(
+/// Whether a group that reads a value along its rows, wherever it does, reads all of it; none if it reads across them.
+fn reads_along_rows(
     values: &Values<'_>,
     groups: &Groups,
     between: &FxHashSet<ValueId>,
     group: usize,
     id: ValueId,
-) -> bool {
+) -> Option<bool> {
     let (roots, space) = (&groups.groups[group].roots, &groups.groups[group].space);
+    let last = space.iter().rposition(|&extent| extent > 1)?;
     let own = View::of_axes(0..space.len(), space.len());
     let mut open: Vec<(ValueId, View)> = roots.iter().map(|&root| (root, own.clone())).collect();
-    let mut seen = FxHashSet::default();
+    let (mut seen, mut is_whole) = (FxHashSet::default(), false);
     while let Some((at, view)) = open.pop() {
         for (arg, view) in values.steps_from(at, &view, space).into_iter().flatten() {
             if arg == id {
-                if !is_dense(values, id, &view, space) {
-                    return false;
+                let ty = values.graph.ty(id);
+                let at = view.affine(&ty.shape, space.len());
+                if at.stride(last) != 1 {
+                    return None;
                 }
+                let read = (0..space.len()).filter(|&axis| at.stride(axis) != 0).map(|axis| space[axis]);
+                is_whole |= read.product::<usize>() == ty.n_elements();
             } else if between.contains(&arg) && seen.insert((arg, view.clone())) {
                 open.push((arg, view));
             }
         }
     }
-    true
+    Some(is_whole)
 }
 
 /// Whether a value is used by a transposition of it alone, perhaps of another shape: by a group that makes what the formula
@@ -170,14 +196,6 @@ fn is_read_in_order(values: &Values<'_>, formula: ValueId) -> bool {
     matches!(values.lowering(formula), Lowering::Pointwise(_))
         && reads.iter().any(|read| n_elements(read.value) >= n_elements(formula))
         && reads.iter().all(along_rows)
-}
-
-/// Whether a view is that of a value that lies in memory in the order of the points.
-fn is_dense(values: &Values<'_>, id: ValueId, view: &View, space: &[usize]) -> bool {
-    let own = View::of_axes(0..space.len(), space.len()).affine(space, space.len());
-    let at = view.affine(&values.graph.ty(id).shape, space.len());
-    let is_same = |axis: usize| space[axis] <= 1 || at.stride(axis) == own.stride(axis);
-    at.offset == 0 && (0..space.len()).all(is_same)
 }
 
 /// The groups that read a value, and the values on the way.

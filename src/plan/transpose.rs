@@ -38,36 +38,57 @@ fn transposed(kernel: &Kernel) -> Option<Transpose> {
     else {
         return None;
     };
-    let is_whole = x.len == out.len && out.len == kernel.n_points();
-    if param.index() != 0 || !is_whole || kernel.axes.iter().any(|axis| axis.reduced) {
+    if param.index() != 0 || out.len != kernel.n_points() || kernel.axes.iter().any(|axis| axis.reduced) {
         return None;
     }
     let extents: Vec<usize> = kernel.axes.iter().map(|axis| axis.extent).collect();
     of_strides(x.dtype, &extents, from, &store.at)
 }
 
-/// The transposition that copies an array from some strides to others, if it is one of whole matrices that are worth a call.
+/// The transposition that copies elements from some strides to those of a dense array, if it is one that is worth a call:
+/// neighbours of the one lie apart in the other.
 pub(super) fn of_strides(dtype: DType, extents: &[usize], from: &Affine, to: &Affine) -> Option<Transpose> {
-    let n_points = extents.iter().product();
-    if (from.offset, to.offset) != (0, 0) || n_points < FEW {
-        return None;
-    }
     let stride = |(n, &extent): (usize, &usize)| Stride { extent, to: to.stride(n), from: from.stride(n) };
     let axes = extents.iter().enumerate().filter(|(_, extent)| **extent > 1);
     let mut axes: Vec<Stride> = axes.map(stride).collect();
     axes.sort_by_key(|axis| std::cmp::Reverse(axis.to));
+    if to.offset != 0 || !is_dense(&axes) {
+        return None;
+    }
     let axes = merged(axes);
-    let (batch, [columns, rows]) = match axes[..] {
-        [columns, rows] => (1, [columns, rows]),
-        [batch, columns, rows] if batch.from == batch.to => (batch.extent, [columns, rows]),
+    let single = Stride { extent: 1, to: 0, from: 0 };
+    let (batch, columns, between, rows) = match axes[..] {
+        [columns, rows] => (single, columns, single, rows),
+        [columns, between, rows] if columns.from == 1 => (single, columns, between, rows),
+        [batch, columns, rows] => (batch, columns, single, rows),
+        [batch, columns, between, rows] => (batch, columns, between, rows),
         _ => return None,
     };
-    let n_rows = i64::try_from(rows.extent).ok()?;
-    let n_columns = i64::try_from(columns.extent).ok()?;
-    let is_transposed = (rows.to, rows.from) == (1, n_columns) && (columns.to, columns.from) == (n_rows, 1);
-    let covers = batch.checked_mul(rows.extent)?.checked_mul(columns.extent)? == n_points;
     let is_wide = rows.extent >= NARROW && columns.extent >= NARROW;
-    (is_transposed && covers && is_wide).then_some(Transpose { dtype, batch, rows: rows.extent, cols: columns.extent })
+    let n_elements = axes.iter().map(|axis| axis.extent).product::<usize>();
+    if columns.from != 1 || rows.from <= 1 || !is_wide || n_elements < FEW {
+        return None;
+    }
+    let [offset, of_batch, of_between, of_rows] =
+        [from.offset, batch.from, between.from, rows.from].map(|step| usize::try_from(step).ok());
+    Some(Transpose {
+        dtype,
+        batch: batch.extent,
+        between: between.extent,
+        rows: rows.extent,
+        cols: columns.extent,
+        offset: offset?,
+        strides: [of_batch?, of_between?, of_rows?],
+    })
+}
+
+/// Whether axes with falling strides of the result are those of a dense array.
+fn is_dense(axes: &[Stride]) -> bool {
+    let step = axes.iter().rev().try_fold(1_i64, |step, axis| {
+        let extent = i64::try_from(axis.extent).ok()?;
+        if axis.to == step { step.checked_mul(extent) } else { None }
+    });
+    step.is_some()
 }
 
 /// Neighbouring axes that are one in both arrays as one; the axes come with falling strides of the result.

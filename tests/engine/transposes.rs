@@ -20,16 +20,19 @@ fn permuted(x: &[f64], shape: &[usize], axes: &[usize]) -> Vec<f64> {
 /// Each case with whether it is matrices, after axes that stay together are one.
 #[test]
 fn exchanged_axes_are_matrices_where_they_can_be() -> Result<()> {
-    let cases: [(&[usize], &[usize], bool); 9] = [
+    let cases: [(&[usize], &[usize], bool); 11] = [
         (&[100, 90], &[1, 0], true),
         (&[3, 40, 50], &[0, 2, 1], true),
         // Channels last to channels first, and back.
         (&[4, 9, 11, 16], &[0, 3, 1, 2], true),
         (&[4, 16, 9, 11], &[0, 2, 3, 1], true),
         (&[8, 9, 80], &[2, 0, 1], true),
-        // The last axis stays, three axes move, a matrix is narrow, and few elements.
+        // Rows of several matrices that take turns, and of such for a batch.
+        (&[16, 17, 18], &[2, 1, 0], true),
+        (&[3, 16, 5, 18], &[0, 3, 2, 1], true),
+        // The last axis stays, more axes move, a matrix is narrow, and few elements.
         (&[20, 30, 16], &[1, 0, 2], false),
-        (&[16, 17, 18], &[2, 1, 0], false),
+        (&[10, 5, 6, 12], &[3, 2, 1, 0], false),
         (&[3000, 3], &[1, 0], false),
         (&[20, 20], &[1, 0], false),
     ];
@@ -70,7 +73,7 @@ fn n_transposes(f: fn(&Tensor) -> Vec<Tensor>, x: &Tensor, case: &str) -> Result
 #[test]
 fn formulas_read_copies_of_far_columns() -> Result<()> {
     type Case = (&'static str, fn(&Tensor) -> Vec<Tensor>, usize);
-    let cases: [Case; 17] = [
+    let cases: [Case; 21] = [
         ("read by a formula", |x| vec![-x.t()], 1),
         ("read with its own", |x| vec![x + x.t()], 1),
         ("read by two formulas", |x| vec![-x.t(), (x.t() + x).sum(..)], 0),
@@ -84,7 +87,11 @@ fn formulas_read_copies_of_far_columns() -> Result<()> {
         ("twice", |x| vec![(-x.t()).t()], 0),
         ("of a transposed formula", |x| vec![(x.t() + x).t()], 0),
         ("summed", |x| vec![(x.t() * x).sum(0)], 0),
-        ("a part of it", |x| vec![-x.t().slice_axis(0, 1..200)], 0),
+        ("a part of it", |x| vec![-x.t().slice_axis(0, 1..200)], 1),
+        ("a part of it, and all", |x| vec![-x.t().slice_axis(0, 1..200), x.t() + x], 1),
+        ("of a part", |x| vec![-x.slice_axis(1, 3..200).t()], 1),
+        ("of a part by steps", |x| vec![-x.reshape([128, 2, 256]).index_axis(1, 1).t()], 1),
+        ("repeated", |x| vec![x.t().reshape([1, 256, 256]) + x.reshape([256, 1, 256])], 1),
         ("in one axis", |x| vec![-x.t().reshape([256 * 256])], 1),
         ("of a sum", |x| vec![-(x.reshape([2, 128, 256]).sum(0) + x.slice_axis(0, 0..128)).t()], 1),
         ("of one matrix for a batch", |x| vec![x.t() + x.reshape([1, 256, 256])], 1),

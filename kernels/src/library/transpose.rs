@@ -9,24 +9,31 @@ use std::ops::Range;
 use retape_runtime::DType;
 
 use super::exchange::exchange;
-use super::extents::{Checked, count, countable};
+use super::extents::{Checked, count, countable, near};
 use super::micro::{share, with_bytes};
 use super::number::with_bits;
 use super::text::descriptor;
 use super::tile::{TileCallback, TileShape};
-use super::view::{CACHE_LINE, Plain, exactly, for_each_tile, only, prefetch, view, view_mut};
+use super::view::{CACHE_LINE, Plain, exactly, for_each_tile_between, only, prefetch, view, view_mut};
 
 descriptor! {
-    /// The transposes of matrices: of x `[batch, rows, cols]` the array `[batch, cols, rows]`.
+    /// The transposes of matrices, element `(row, col)` of the matrix `(i, j)` of which is at
+    /// `offset + i * strides[0] + j * strides[1] + row * strides[2] + col`: the array `[batch, cols, between, rows]`.
     Transpose "transpose" {
         /// Any dtype.
         dtype: DType,
-        /// The number of matrices.
+        /// The number of matrices that follow each other in the result.
         batch: usize,
+        /// The number of matrices whose rows take turns in the result.
+        between: usize,
         /// Rows of a matrix before.
         rows: usize,
         /// Columns of a matrix before.
         cols: usize,
+        /// The first element that is read.
+        offset: usize,
+        /// Elements from matrix to matrix, those of the batch first, and from row to row; 0 where there is but one.
+        strides: [usize; 3],
     }
 }
 
@@ -60,17 +67,35 @@ const STREAMED: usize = if cfg!(test) { 1 << 14 } else { 1 << 23 };
 const FEW_LINES: usize = 512;
 
 impl Transpose {
+    /// The transposes of dense x `[batch, rows, cols]`.
+    pub fn contiguous(dtype: DType, [batch, rows, cols]: [usize; 3]) -> Transpose {
+        let strides = [rows.saturating_mul(cols), 0, cols];
+        Transpose { dtype, batch, between: 1, rows, cols, offset: 0, strides }
+    }
+
     fn check(&self) -> Checked {
-        countable("the matrices", &[self.batch, self.rows, self.cols])
+        countable("the matrices", &[self.batch, self.between, self.rows, self.cols])?;
+        near("the last element", Some(self.reach()?))
+    }
+
+    /// The number of elements up to the last one that is read.
+    fn reach(&self) -> Result<usize, String> {
+        let extents = [self.batch, self.between, self.rows];
+        if self.len() == 0 {
+            return Ok(0);
+        }
+        let steps = extents.iter().zip(&self.strides).map(|(extent, stride)| (extent - 1).checked_mul(*stride));
+        let last = steps.fold(self.offset.checked_add(self.cols), |sum, step| sum?.checked_add(step?));
+        last.ok_or_else(|| format!("strides {:?} reach more elements than can be counted", self.strides))
     }
 
     fn len(&self) -> usize {
-        count(&[self.batch, self.rows, self.cols])
+        count(&[self.batch, self.between, self.rows, self.cols])
     }
 
-    /// The dtype and the number of elements of each input.
+    /// The dtype and the number of elements of each input, which may have more.
     pub fn inputs(&self) -> Vec<(DType, usize)> {
-        vec![(self.dtype, self.len())]
+        vec![(self.dtype, self.reach().unwrap_or(usize::MAX))]
     }
 
     /// The dtype and the number of elements of each output.
@@ -96,7 +121,7 @@ impl Transpose {
     pub(super) fn tiles(&self) -> Option<TileShape> {
         let is_one = self.len() <= LEAST;
         let is_fast = !self.is_far() || self.cols <= FEW_LINES;
-        is_fast.then_some(TileShape { width: self.rows, has_whole_rows: false, is_one })
+        is_fast.then_some(TileShape { width: self.between * self.rows, has_whole_rows: false, is_one })
     }
 
     /// Whether the result is written past the caches.
@@ -107,18 +132,21 @@ impl Transpose {
 
     fn copy<T: Plain>(&self, inputs: &[&[u8]], out: &mut [u8], done: Option<TileCallback<'_>>) {
         assert!(self.is_valid(), "{self}");
-        let Transpose { batch, rows, cols, .. } = *self;
+        let Transpose { batch, between, rows, cols, offset, strides, .. } = *self;
         let [x] = exactly(inputs);
-        let x = view::<T>(x, self.len());
-        let (size, row) = (size_of::<T>(), rows * size_of::<T>());
+        let x = view::<T>(x, x.len() / size_of::<T>());
+        assert!(self.reach().is_ok_and(|reach| reach <= x.len()), "elements of {self}");
+        let (size, pitch) = (size_of::<T>(), strides[2]);
+        let is_crowded = rows * size > RUN && (between * rows * size).is_multiple_of(CROWDED);
         let is_far = self.is_far();
         let run = if is_far { STREAMED_RUN } else { RUN } / size;
-        let tasks = TASKS.div_ceil((batch * rows.div_ceil(run)).max(1));
+        let tasks = TASKS.div_ceil((batch * between * rows.div_ceil(run)).max(1));
         let columns = cols.div_ceil(tasks).max(LEAST / run.min(rows.max(1)));
         let block = [columns.next_multiple_of(COLUMNS).min(MOST_COLUMNS), run];
-        for_each_tile(view_mut::<T>(out, self.len()), [batch, cols, rows], block, self.len(), &|mut tile| {
-            let x = &x[tile.outer * rows * cols..][..rows * cols];
-            let from = SourceMatrix { x: &x[tile.columns.start * cols + tile.rows.start..], pitch: cols };
+        let shape = [batch, cols, between, rows];
+        for_each_tile_between(view_mut::<T>(out, self.len()), shape, block, self.len(), &|mut tile| {
+            let matrix = offset + tile.outer * strides[0] + tile.between * strides[1];
+            let from = SourceMatrix { x: &x[matrix + tile.columns.start * pitch + tile.rows.start..], pitch };
             let extent = [tile.columns.len(), tile.rows.len()];
             let first = tile.rows.start;
             let write = |row: usize, line: &[T]| {
@@ -131,7 +159,7 @@ impl Transpose {
                 from.by_far_panels(extent, run, write);
             } else if is_far {
                 tile.stream(|to| from.by_far_panels(extent, run, |row, line| to.write_row(row, line)));
-            } else if rows > run && row.is_multiple_of(CROWDED) {
+            } else if is_crowded {
                 from.by_panels(extent, run, write);
             } else {
                 let wide = COLUMNS.max(LEAST / tile.columns.len());
@@ -155,9 +183,12 @@ impl Transpose {
         assert!(self.is_valid(), "{self}");
         let (out, size, [x]) = (only(outputs), self.dtype.size(), exactly(inputs));
         for at in 0..self.len() {
-            let (matrix, element) = (at / (self.rows * self.cols), at % (self.rows * self.cols));
-            let (column, row) = (element / self.rows, element % self.rows);
-            let from = (matrix * self.rows + row) * self.cols + column;
+            let (row, line) = (at % self.rows, at / self.rows);
+            let (between, line) = (line % self.between, line / self.between);
+            let (matrix, column) = (line / self.cols, line % self.cols);
+            let steps =
+                [matrix, between, row].into_iter().zip(self.strides).map(|(position, stride)| position * stride);
+            let from = self.offset + steps.sum::<usize>() + column;
             out[at * size..(at + 1) * size].copy_from_slice(&x[from * size..(from + 1) * size]);
         }
     }
@@ -233,18 +264,32 @@ mod tests {
             for _ in 0..40 {
                 let batch = [0, 1, 1, 3][draw.below(4)];
                 let [rows, cols] = [(); 2].map(|()| [0, 1, 7, 16, 31, 64, 100][draw.below(7)]);
-                assert_twins(&Transpose { dtype, batch, rows, cols }.into(), &mut draw);
+                assert_twins(&Transpose::contiguous(dtype, [batch, rows, cols]).into(), &mut draw);
             }
         }
+        for _ in 0..200 {
+            // Parts of matrices, with rows of one matrix for all, of several in turn, and over each other.
+            let [batch, between] = [(); 2].map(|()| draw.below(3) + 1);
+            let [rows, cols] = [(); 2].map(|()| [1, 8, 30, 64, 100][draw.below(5)]);
+            let pitch = cols + draw.below(20) - draw.below(cols.min(4));
+            let strides = [draw.below(2) * rows * pitch, draw.below(2 * cols), pitch];
+            let (dtype, offset) = (DType::ALL[draw.below(DType::ALL.len())], draw.below(3) * 7);
+            assert_twins(&Transpose { dtype, batch, between, rows, cols, offset, strides }.into(), &mut draw);
+        }
         for dtype in [DType::F32, DType::F64, DType::F16, DType::U8] {
+            // Rows that take turns by panels, and past the caches.
+            let turns = Transpose { between: 3, strides: [0, 40, 120], ..Transpose::contiguous(dtype, [1, 256, 40]) };
+            assert_twins(&turns.into(), &mut draw);
+            let turns = Transpose { between: 2, strides: [0, 70, 140], ..Transpose::contiguous(dtype, [1, 1088, 70]) };
+            assert_twins(&turns.into(), &mut draw);
             // Of one run and of several, with rest and without, past the caches and not.
             for [rows, cols] in [[1100, 70], [70, 1100], [5000, 17], [1024, 129], [16, 2100], [1600, 8]] {
-                assert_twins(&Transpose { dtype, batch: 2, rows, cols }.into(), &mut draw);
+                assert_twins(&Transpose::contiguous(dtype, [2, rows, cols]).into(), &mut draw);
             }
             // By panels that stay in a cache.
             for (lines, cols) in [(1, 7), (1, 20), (2, 9)] {
                 let rows = lines * CROWDED / dtype.size();
-                assert_twins(&Transpose { dtype, batch: 1, rows, cols }.into(), &mut draw);
+                assert_twins(&Transpose::contiguous(dtype, [1, rows, cols]).into(), &mut draw);
             }
         }
     }

@@ -112,10 +112,14 @@ pub(crate) fn for_each_chunk<T: Send>(out: &mut [T], len: usize, work: usize, bo
 pub(crate) struct TileView<'a, T> {
     /// The outer position.
     pub(crate) outer: usize,
+    /// The position between the middle axis and the inner one.
+    pub(crate) between: usize,
     /// The positions along the middle axis.
     pub(crate) rows: Range<usize>,
     /// The positions along the inner axis.
     pub(crate) columns: Range<usize>,
+    /// Elements before the tile's inner position in its row of the buffer.
+    first_column: usize,
     start: *mut T,
     stride: usize,
     borrow: PhantomData<&'a mut [T]>,
@@ -166,7 +170,7 @@ impl<T: Plain> TileView<'_, T> {
         let first = self.outer * n_rows;
         Tile {
             rows: first + rows.start..first + rows.end,
-            cols: self.columns.clone(),
+            cols: self.first_column + self.columns.start..self.first_column + self.columns.end,
             data: data.cast(),
             row_stride: self.stride,
             size: size_of::<T>(),
@@ -260,24 +264,39 @@ pub(crate) fn for_each_tile<T: Send>(
     work: usize,
     body: &(dyn Fn(TileView<'_, T>) + Sync),
 ) {
-    assert_eq!(Some(out.len()), outer.checked_mul(len).and_then(|n| n.checked_mul(inner)), "elements to tile");
+    for_each_tile_between(out, [outer, len, 1, inner], [rows, columns], work, body);
+}
+
+/// As [`for_each_tile`] for `out` shaped `[outer, len, between, inner]`, with tiles at each position of the third axis.
+pub(crate) fn for_each_tile_between<T: Send>(
+    out: &mut [T],
+    [outer, len, between, inner]: [usize; 4],
+    [rows, columns]: [usize; 2],
+    work: usize,
+    body: &(dyn Fn(TileView<'_, T>) + Sync),
+) {
+    let n = [len, between, inner].into_iter().try_fold(outer, usize::checked_mul);
+    assert_eq!(Some(out.len()), n, "elements to tile");
     if out.is_empty() {
         return;
     }
     let (rows, columns) = (rows.clamp(1, len), columns.clamp(1, inner));
     let (down, across) = (len.div_ceil(rows), inner.div_ceil(columns));
     let base = Base(out.as_mut_ptr());
-    for_each(outer * down * across, work, &|i| {
-        let (o, row, column) = (i / (down * across), i / across % down * rows, i % across * columns);
-        let start = (o * len + row) * inner + column;
+    for_each(outer * between * down * across, work, &|i| {
+        let (matrix, row, column) = (i / (down * across), i / across % down * rows, i % across * columns);
+        let (o, b) = (matrix / between, matrix % between);
+        let start = ((o * len + row) * between + b) * inner + column;
         body(TileView {
             outer: o,
+            between: b,
+            first_column: b * inner,
             rows: row..len.min(row + rows),
             columns: column..inner.min(column + columns),
-            // SAFETY: `o`, `row` and `column` are positions in the buffer, so `start` is below its length. Different
+            // SAFETY: `o`, `row`, `b` and `column` are positions in the buffer, so `start` is below its length. Different
             // `i` give disjoint rectangles, `for_each` calls with each `i` once, and the tile cannot outlive the call.
             start: unsafe { base.get().add(start) },
-            stride: inner,
+            stride: between * inner,
             borrow: PhantomData,
         });
     });

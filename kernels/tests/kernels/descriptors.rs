@@ -156,7 +156,7 @@ fn valid() -> Vec<Library> {
         sort().into(),
         solve().into(),
         Token { dtype: DType::F32, len: 5 }.into(),
-        Transpose { dtype: DType::Bool, batch: 2, rows: 5, cols: 3 }.into(),
+        Transpose::contiguous(DType::Bool, [2, 5, 3]).into(),
     ]
 }
 
@@ -188,7 +188,9 @@ fn refused() -> Vec<(Library, String)> {
         (Collective { kind: CollectiveKind::Gather, ..collective() }.into(), "3 shards instead of 1".into()),
         (Collective { dtype: DType::Bool, ..collective() }.into(), "bool".into()),
         (Token { dtype: DType::F32, len: far }.into(), text(far)),
-        (Transpose { dtype: DType::F32, batch: 2, rows: THIRD, cols: 3 }.into(), text(THIRD)),
+        (Transpose::contiguous(DType::F32, [2, THIRD, 3]).into(), text(THIRD)),
+        (Transpose { offset: far, ..Transpose::contiguous(DType::F32, [1, 2, 3]) }.into(), "[6, 0, 3]".into()),
+        (Transpose { strides: [0, 0, far], ..Transpose::contiguous(DType::F32, [1, 3, 3]) }.into(), text(far)),
         (Scan { outer: THIRD, len: 3, inner: 1, ..scan() }.into(), text(THIRD)),
         (Scan { outer: 0, len: half, inner: half, ..scan() }.into(), text(half)),
         (Scan { dtype: DType::Bool, ..scan() }.into(), "bool".into()),

@@ -230,19 +230,27 @@ fn transposes() {
     let all = [Accumulator::Slot, Accumulator::InPlace, Accumulator::Kept];
     for [batch, rows, cols] in [[1, 100, 70], [3, 90, 200], [1, 384, 150], [2, 256, 64], [1, 1024, 130], [1, 70, 5]] {
         for dtype in [DType::F32, DType::F64] {
-            let pair = Pair::new(Transpose { dtype, batch, rows, cols }, &relu(dtype, batch * cols, rows, true));
+            let pair =
+                Pair::new(Transpose::contiguous(dtype, [batch, rows, cols]), &relu(dtype, batch * cols, rows, true));
             check(&pair, &all);
         }
-        let transpose = Transpose { dtype: DType::F32, batch, rows, cols };
+        let transpose = Transpose::contiguous(DType::F32, [batch, rows, cols]);
         check(&Pair::new(transpose.clone(), &residual(batch * cols, rows)), &all);
         check(&Pair::new(transpose, &swapped([batch, cols, rows])), &[Accumulator::Slot, Accumulator::Kept]);
     }
+    // Of parts of matrices, whose rows take turns, for a batch.
+    for (rows, cols, strides) in [(100, 70, [9000, 80, 90]), (256, 64, [64, 128, 256])] {
+        let [batch, between] = [2, 2];
+        let transpose = Transpose { dtype: DType::F32, batch, between, rows, cols, offset: 3, strides };
+        check(&Pair::new(transpose.clone(), &residual(batch * cols, between * rows)), &all);
+        check(&Pair::new(transpose, &relu(DType::F32, batch * cols, between * rows, true)), &all);
+    }
     for [rows, cols] in [[(1 << 18) + 16, 8], [2800, 1000]] {
-        let transpose = Transpose { dtype: DType::F32, batch: 1, rows, cols };
+        let transpose = Transpose::contiguous(DType::F32, [1, rows, cols]);
         check(&Pair::new(transpose, &relu(DType::F32, cols, rows, false)), &[Accumulator::InPlace, Accumulator::Kept]);
     }
     let launches = |rows: usize, cols: usize| {
-        let transpose = Transpose { dtype: DType::F32, batch: 1, rows, cols };
+        let transpose = Transpose::contiguous(DType::F32, [1, rows, cols]);
         n_launches(&Pair::new(transpose, &relu(DType::F32, cols, rows, false)), Accumulator::InPlace)
     };
     assert_eq!((launches(1024, 130), launches(1 << 18, 8)), (1, 1));

@@ -42,8 +42,18 @@ pub(crate) fn transpose() -> Vec<Library> {
     let shapes = [[0, 3, 2], [1, 0, 4], [1, 1, 1], [1, 5, 7], [3, 20, 33], [2, 300, 3]];
     let all = DType::ALL
         .into_iter()
-        .flat_map(|dtype| shapes.map(|[batch, rows, cols]| Transpose { dtype, batch, rows, cols }));
-    all.map(Library::from).collect()
+        .flat_map(|dtype| shapes.map(|[batch, rows, cols]| Transpose::contiguous(dtype, [batch, rows, cols])));
+    // Parts of matrices, whose rows take turns.
+    let strided = [[4, 9, 30], [0, 1000, 3]].map(|strides| Transpose {
+        dtype: DType::F32,
+        batch: 2,
+        between: 3,
+        rows: 20,
+        cols: 9,
+        offset: 5,
+        strides,
+    });
+    all.chain(strided).map(Library::from).collect()
 }
 
 pub(crate) fn arg_reduce() -> Vec<Library> {
