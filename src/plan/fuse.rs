@@ -378,6 +378,19 @@ impl Groups {
         self.open(values, id, values.reads(id), false);
     }
 
+    /// Gives roots of a group, of one space, a group of their own. The ancestors of groups are as before.
+    pub(super) fn separate(&mut self, values: &Values<'_>, from: usize, roots: &[ValueId]) {
+        self.groups[from].roots.retain(|root| !roots.contains(root));
+        let index = self.open(values, roots[0], vec![], false);
+        for &root in &roots[1..] {
+            self.group_of.insert(root, index);
+            let group = &mut self.groups[index];
+            group.roots.push(root);
+            group.cost = group.cost.saturating_add(values.cost(root));
+        }
+        [from, index].into_iter().for_each(|group| self.renew_reads(values, group));
+    }
+
     /// Finds anew what a group reads, after some values got memory.
     pub(super) fn renew_reads(&mut self, values: &Values<'_>, index: usize) {
         let mut reads = vec![];

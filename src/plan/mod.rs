@@ -12,6 +12,7 @@ mod materialise;
 mod place;
 mod products;
 mod slots;
+mod tails;
 mod transpose;
 mod values;
 mod view;
@@ -100,7 +101,11 @@ pub(crate) fn plan(graph: &Graph, device: Device) -> Result<(Plan, Layout)> {
     }
     let mut values = Values::of(graph);
     let mut groups = Groups::of(&values);
-    let copied = if device == Device::Cpu { materialise::transposed(&mut values, &mut groups) } else { vec![] };
+    let mut copied = vec![];
+    if device == Device::Cpu {
+        tails::separate(&values, &mut groups);
+        copied = materialise::transposed(&mut values, &mut groups);
+    }
     products::absorb(&mut values, &mut groups);
     let mut steps = unplaced_steps(&values, &groups);
     // Formulas are epilogues of copies that were made for them.

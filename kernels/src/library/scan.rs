@@ -11,7 +11,7 @@ use retape_runtime::DType;
 use super::extents::{Checked, count, countable};
 use super::number::{Number, is_number, with_number};
 use super::text::{alternatives, descriptor};
-use super::view::{Plain, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
+use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, vectorized, view, view_mut};
 use crate::ensure::ensure;
 
 alternatives! {
@@ -50,6 +50,9 @@ descriptor! {
 
 /// The length of a part of a long line.
 const PART: usize = 1 << 10;
+
+/// Elements of a task of lines that lie one after the other, if they are shorter.
+const LINES: usize = if cfg!(test) { 20 } else { 1 << 12 };
 
 /// The number of lines that occupies all threads without cutting lines into parts.
 const ENOUGH_LINES: usize = 16;
@@ -117,6 +120,20 @@ impl Scan {
         unit: T::Wide,
         combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Sync,
     ) {
+        if self.inner == 1 && self.len < LINES {
+            let task = LINES / self.len.max(1) * self.len;
+            for_each_chunk(out, task, self.n(), &|i, out| {
+                let x = &x[i * task..][..out.len()];
+                vectorized(
+                    #[inline(always)]
+                    || {
+                        let lines = x.chunks_exact(self.len).zip(out.chunks_exact_mut(self.len));
+                        lines.for_each(|(x, out)| self.scan_line(x, out, None, unit, &combine));
+                    },
+                );
+            });
+            return;
+        }
         let cut = self.outer * self.inner < ENOUGH_LINES && self.len >= 4 * PART;
         let part = if cut { PART } else { self.len.max(1) };
         let parts = self.len.div_ceil(part);

@@ -34,6 +34,9 @@ descriptor! {
 /// Entries of a line that wait, beside those that are kept, until the first ones are selected.
 const WAITING: usize = if cfg!(test) { 3 } else { 64 };
 
+/// Elements of a task of lines that lie one after the other, if they are shorter.
+const LINES: usize = if cfg!(test) { 20 } else { 1 << 10 };
+
 /// A long line is sorted in runs of this many elements, on all threads, which are then merged.
 const RUN: usize = 1 << 15;
 
@@ -86,6 +89,32 @@ impl Sort {
         let room = self.kept.saturating_add(self.kept.max(WAITING));
         let selects = self.len / 2 >= room && !(is_alone && self.len >= 2 * RUN);
         let n_entries = if selects { room } else { self.len };
+        let add = |line: &mut Vec<T::Entry>, limit: &mut Option<T::Entry>, entry: T::Entry| {
+            if limit.is_none_or(|limit| entry < limit) {
+                line.push(entry);
+                if selects && line.len() == room {
+                    *limit = Some(*line.select_nth_unstable(self.kept - 1).1);
+                    line.truncate(self.kept);
+                }
+            }
+        };
+        if self.inner == 1 && self.kept > 0 && self.len < LINES {
+            let n_lines = LINES / self.len;
+            for_each_chunk(out, n_lines * self.kept, work, &|i, out| {
+                let mut line = Vec::with_capacity(n_entries);
+                let x = x[i * n_lines * self.len..].chunks_exact(self.len);
+                for (x, out) in x.zip(out.chunks_exact_mut(self.kept)) {
+                    let mut limit = None;
+                    line.clear();
+                    for (x, position) in x.iter().zip(0..) {
+                        add(&mut line, &mut limit, x.entry(position, self.descending));
+                    }
+                    self.sort_line(&mut line, false, work);
+                    out.iter_mut().zip(&line).for_each(|(out, &entry)| *out = T::position(entry).into());
+                }
+            });
+            return;
+        }
         // A tile is read and written row by row, a cache line at a time.
         let columns = tile_columns(self.outer, self.inner).min(16);
         for_each_tile(out, extents, [self.kept, columns], work, &|mut tile| {
@@ -97,14 +126,7 @@ impl Sort {
                 let start = (tile.outer * self.len + row) * self.inner;
                 let x = &x[start + columns.start..start + columns.end];
                 for ((line, limit), x) in lines.iter_mut().zip(&mut limits).zip(x) {
-                    let entry = x.entry(position, self.descending);
-                    if limit.is_none_or(|limit| entry < limit) {
-                        line.push(entry);
-                        if selects && line.len() == room {
-                            *limit = Some(*line.select_nth_unstable(self.kept - 1).1);
-                            line.truncate(self.kept);
-                        }
-                    }
+                    add(line, limit, x.entry(position, self.descending));
                 }
             }
             lines.iter_mut().for_each(|line| self.sort_line(line, is_alone, work));
