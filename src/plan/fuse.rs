@@ -373,6 +373,7 @@ impl Groups {
                 return;
             }
             group.roots.retain(|&root| root != id);
+            group.cost = cost_of(values, &group.roots);
         }
         values.store(id);
         self.open(values, id, values.reads(id), false);
@@ -382,17 +383,17 @@ impl Groups {
     pub(super) fn separate(&mut self, values: &Values<'_>, from: usize, roots: &[ValueId]) {
         self.groups[from].roots.retain(|root| !roots.contains(root));
         let index = self.open(values, roots[0], vec![], false);
-        for &root in &roots[1..] {
-            self.group_of.insert(root, index);
-            let group = &mut self.groups[index];
-            group.roots.push(root);
-            group.cost = group.cost.saturating_add(values.cost(root));
+        self.groups[index].roots = roots.to_vec();
+        roots.iter().for_each(|&root| self.group_of.insert(root, index));
+        for group in [from, index] {
+            self.groups[group].cost = cost_of(values, &self.groups[group].roots);
+            self.renew_reads(values, group);
         }
-        [from, index].into_iter().for_each(|group| self.renew_reads(values, group));
     }
 
-    /// Finds anew what a group reads, after some values got memory.
+    /// Finds anew what a group reads, after some values got memory, and before it computes products.
     pub(super) fn renew_reads(&mut self, values: &Values<'_>, index: usize) {
+        debug_assert!(self.groups[index].products.is_empty(), "operands of products would be forgotten");
         let mut reads = vec![];
         for read in self.groups[index].roots.iter().flat_map(|&root| values.reads(root)) {
             if self.group_of.get(read.value) != Some(&index) && !reads.contains(&read) {
@@ -512,6 +513,11 @@ impl FusionGroup {
     }
 }
 
+/// The cost of computing roots.
+fn cost_of(values: &Values<'_>, roots: &[ValueId]) -> u32 {
+    roots.iter().map(|&root| values.cost(root)).fold(0, u32::saturating_add)
+}
+
 /// The extents of the axes that are not folded.
 pub(super) fn kept_shape(space: &[usize], folded: &[usize]) -> Vec<usize> {
     let kept = space.iter().enumerate().filter(|(axis, _)| !folded.contains(axis));
@@ -525,7 +531,7 @@ fn library_reads(values: &Values<'_>, root: ValueId) -> Vec<Read> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeSet;
     use std::fmt::Write;
 
@@ -585,7 +591,8 @@ mod tests {
         (0..groups.groups.len()).map(of).collect()
     }
 
-    fn assert_known(groups: &Groups, values: &Values<'_>) {
+    /// Asserts that groups know which others they depend on, and can run in an order.
+    pub(in crate::plan) fn assert_known(groups: &Groups, values: &Values<'_>) {
         let has_step = |index: &usize| groups.groups[*index].roots.first().is_some_and(|&root| values.is_root(root));
         let live: Vec<usize> = (0..groups.groups.len()).filter(has_step).collect();
         for (index, ancestors) in closure(groups).iter().enumerate().filter(|(index, _)| has_step(index)) {

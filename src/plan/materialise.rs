@@ -13,9 +13,9 @@ use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 use super::fuse::Groups;
-use super::transpose;
 use super::values::{Read, Values};
 use super::view::View;
+use super::{products, transpose};
 use crate::ops::Lowering;
 use crate::types::ValueId;
 
@@ -36,6 +36,11 @@ const SPREAD: usize = SETS / 4;
 
 /// Pages that a processor knows the places of.
 const PAGES: usize = 1536;
+
+/// Movements between a value and its source at most, and values between it and those that read it: long chains of
+/// movements would be walked again from each of them.
+const MOST_MOVEMENTS: usize = 16;
+const MOST_BETWEEN: usize = 256;
 
 /// The nodes that use a value.
 type NodeUsers = SmallVec<[ValueId; 2]>;
@@ -77,8 +82,12 @@ fn far_source(values: &Values<'_>, id: ValueId) -> Option<ValueId> {
         return None;
     }
     let own = View::of_axes(0..n_axes, n_axes);
-    let (mut view, mut source) = (own.clone(), id);
+    let (mut view, mut source, mut n_movements) = (own.clone(), id, 0);
     while let Lowering::Movement(movement) = values.lowering(source) {
+        n_movements += 1;
+        if n_movements > MOST_MOVEMENTS {
+            return None;
+        }
         let node = values.graph.node(source);
         let from = &values.graph.ty(node.args[0]).shape;
         view = view.through(movement, from, &node.ty.shape, space)?;
@@ -87,7 +96,12 @@ fn far_source(values: &Values<'_>, id: ValueId) -> Option<ValueId> {
             break;
         }
     }
-    let (from, to) = (view.affine(&values.graph.ty(source).shape, n_axes), own.affine(space, n_axes));
+    // What repeats elements would take more memory than it reads; a small product is a part of the formula that reads it.
+    let source_ty = values.graph.ty(source);
+    if source_ty.n_elements() < ty.n_elements() || products::steps_of(values, values.memory_of(source)).is_some() {
+        return None;
+    }
+    let (from, to) = (view.affine(&source_ty.shape, n_axes), own.affine(space, n_axes));
     let Transpose { rows, strides, .. } = transpose::of_strides(ty.dtype, space, &from, &to)?;
     is_column_far(rows, strides[2].saturating_mul(ty.dtype.size())).then(|| values.memory_of(source))
 }
@@ -124,7 +138,11 @@ fn store(values: &mut Values<'_>, groups: &mut Groups, users: &[NodeUsers], [id,
         readers.extend(found.groups);
     }
     let is_whole = values.graph.ty(source).n_elements() == values.graph.ty(id).n_elements();
-    let may_store = || is_whole && is_only_used_by(users, source, id) && is_read_in_order(values, source);
+    // At its own points a formula may read through a reshape that was no obstacle at those of its reader.
+    let may_store = || {
+        let is_free = is_only_used_by(users, source, id) && values.broken_views(source).is_empty();
+        is_whole && is_free && is_read_in_order(values, source)
+    };
     if is_formula && !may_store() {
         return false;
     }
@@ -205,7 +223,7 @@ struct ReadingGroups {
     between: FxHashSet<ValueId>,
 }
 
-/// The groups that read a value, if all of them are pointwise; `users` has the nodes that use each value.
+/// The groups that read a value, if all of them are pointwise and near; `users` has the nodes that use each value.
 fn pointwise_groups(values: &Values<'_>, groups: &Groups, users: &[NodeUsers], id: ValueId) -> Option<ReadingGroups> {
     let mut found = ReadingGroups { groups: vec![], between: FxHashSet::default() };
     let mut open = vec![id];
@@ -218,6 +236,9 @@ fn pointwise_groups(values: &Values<'_>, groups: &Groups, users: &[NodeUsers], i
                 }
                 found.groups.push(group);
             } else if found.between.insert(user) {
+                if found.between.len() > MOST_BETWEEN {
+                    return None;
+                }
                 open.push(user);
             }
         }
@@ -229,7 +250,63 @@ fn pointwise_groups(values: &Values<'_>, groups: &Groups, users: &[NodeUsers], i
 
 #[cfg(test)]
 mod tests {
-    use super::is_column_far;
+    use super::*;
+    use crate::graph::Graph;
+    use crate::plan::fuse::tests::assert_known;
+
+    /// How many transposed values get memory.
+    fn n_copied(text: &str) -> usize {
+        let graph: Graph = text.parse().unwrap_or_else(|e| panic!("{e} in\n{text}"));
+        let mut values = Values::of(&graph);
+        let mut groups = Groups::of(&values);
+        let copied = transposed(&mut values, &mut groups);
+        assert_known(&groups, &values);
+        copied.len()
+    }
+
+    /// A sum of a matrix and of value 3 or another one, transposed and read through a reshape.
+    fn sum_of(value: &str) -> String {
+        format!(
+            "graph (%0: f32[16, 16, 256], %1: f32[256, 256], %2: f32[256, 16, 16]) {{
+               %3 = permute %0 {{perm=[1, 0, 2]}} : f32[16, 16, 256]
+               %4 = {value} : f32[256, 256]
+               %5 = add %4, %1 : f32[256, 256]
+               %6 = permute %5 {{perm=[1, 0]}} : f32[256, 256]
+               %7 = reshape %6 {{shape=[256, 16, 16]}} : f32[256, 16, 16]
+               %8 = add %7, %2 : f32[256, 16, 16]
+               return %8
+             }}"
+        )
+    }
+
+    #[test]
+    fn formulas_are_stored_where_they_can_be_read() {
+        // At its own points the sum would read through a reshape that no view can follow.
+        assert_eq!(n_copied(&sum_of("reshape %3 {shape=[256, 256]}")), 0);
+        assert_eq!(n_copied(&sum_of("neg %1")), 1);
+    }
+
+    #[test]
+    fn repeated_and_small_products_are_not_copied() {
+        let repeated = "graph (%0: f32[256, 256], %1: f32[20, 256, 256]) {
+               %2 = broadcast_to %0 {shape=[20, 256, 256]} : f32[20, 256, 256]
+               %3 = permute %2 {perm=[0, 2, 1]} : f32[20, 256, 256]
+               %4 = add %3, %1 : f32[20, 256, 256]
+               return %4
+             }";
+        assert_eq!(n_copied(repeated), 0);
+        let product = |k: usize| {
+            format!(
+                "graph (%0: f32[1024, {k}], %1: f32[{k}, 1024]) {{
+                   %2 = matmul %0, %1 : f32[1024, 1024]
+                   %3 = permute %2 {{perm=[1, 0]}} : f32[1024, 1024]
+                   %4 = neg %3 : f32[1024, 1024]
+                   return %4
+                 }}"
+            )
+        };
+        assert_eq!((n_copied(&product(2)), n_copied(&product(20))), (0, 1));
+    }
 
     #[test]
     fn columns_are_far_that_caches_do_not_hold() {

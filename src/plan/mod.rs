@@ -48,7 +48,8 @@ pub(crate) enum ComputeCost {
     Library,
 }
 
-/// The work of computing each value of a graph, and whether its plan gives it memory.
+/// The work of computing each value of a graph, and whether its plan gives it memory on any device: one may have copies of
+/// more values.
 pub(crate) fn compute_costs(graph: &Graph) -> Vec<(ComputeCost, bool)> {
     let values = Values::of(graph);
     graph.iter().map(|(id, _)| (values.compute_cost(id), values.is_root(id))).collect()
@@ -109,9 +110,9 @@ pub(crate) fn plan(graph: &Graph, device: Device) -> Result<(Plan, Layout)> {
     products::absorb(&mut values, &mut groups);
     let mut steps = unplaced_steps(&values, &groups);
     // Formulas are epilogues of copies that were made for them.
-    copied.iter().for_each(|&id| transpose::find(std::slice::from_mut(&mut steps[groups.group_of[id]])));
+    copied.iter().for_each(|&id| transpose::find(std::slice::from_mut(&mut steps[groups.group_of[id]]), device));
     epilogue::attach(&values, &mut groups, &mut steps);
-    transpose::find(&mut steps);
+    transpose::find(&mut steps, device);
     let order = groups.in_order(&[]);
     let later = groups.in_order(&groups.delayed_by(&values));
     // Steps are copied only where both orders are tried.

@@ -1,14 +1,14 @@
 //! Which formulas of sums have a kernel of their own.
 //!
 //! A group that folds computes what follows from its results row by row, one element at a time. Where rows are short and
-//! many, a logarithm of each takes longer than the row: a kernel over all results has them as lanes. A group's other
-//! roots stay as they are, so that no order of additions changes.
+//! many, a logarithm of each takes longer than the row: a kernel over all results has them as lanes. The order of additions
+//! is that of a group without these formulas.
 
 use super::fuse::{Groups, kept_shape};
 use super::values::Values;
 use crate::types::ValueId;
 
-/// The cost from which on a formula is computed apart, in units of an addition: that of a transcendental function.
+/// The cost from which on a formula is computed apart, in units of an addition: no less than a transcendental function.
 const DEAR: u32 = 16;
 
 /// Rows that are worth a kernel of their own.
@@ -43,6 +43,7 @@ pub(super) fn separate(values: &Values<'_>, groups: &mut Groups) {
 mod tests {
     use super::*;
     use crate::graph::Graph;
+    use crate::plan::fuse::tests::assert_known;
 
     /// The roots of the groups, after formulas got groups of their own, in the order of the program.
     fn roots(text: &str) -> Vec<Vec<usize>> {
@@ -50,6 +51,7 @@ mod tests {
         let values = Values::of(&graph);
         let mut groups = Groups::of(&values);
         separate(&values, &mut groups);
+        assert_known(&groups, &values);
         let order = groups.in_order(&[]);
         let ids = |index: &usize| groups.groups[*index].roots.iter().map(|root| root.index()).collect();
         order.iter().map(ids).collect()

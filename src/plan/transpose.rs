@@ -3,7 +3,7 @@
 use retape_kernels::Work;
 use retape_kernels::ir::{Affine, Inst, Kernel};
 use retape_kernels::library::Transpose;
-use retape_runtime::DType;
+use retape_runtime::{DType, Device};
 
 use super::UnplacedStep;
 
@@ -13,15 +13,22 @@ const FEW: usize = 1 << 12;
 /// Matrices of fewer rows or columns fill no tile.
 const NARROW: usize = 8;
 
-/// Gives kernels that are transpositions, and have not become epilogues, to the library.
-pub(super) fn find(steps: &mut [Option<UnplacedStep>]) {
+/// Gives kernels that are transpositions, and have not become epilogues, to the library: on a GPU those of dense matrices,
+/// since its loop nests have tiles of their own for the others.
+pub(super) fn find(steps: &mut [Option<UnplacedStep>], device: Device) {
     for step in steps.iter_mut().flatten() {
         if let Work::Kernel(kernel) = &step.work
             && let Some(transpose) = transposed(kernel)
+            && (device == Device::Cpu || transpose == dense(&transpose))
         {
             step.work = Work::library(transpose);
         }
     }
+}
+
+/// The same transposition of dense matrices.
+fn dense(transpose: &Transpose) -> Transpose {
+    Transpose::contiguous(transpose.dtype, [transpose.batch, transpose.rows, transpose.cols])
 }
 
 /// An axis of the iteration space: its extent, and the strides of the result and of the operand.
@@ -49,7 +56,7 @@ fn transposed(kernel: &Kernel) -> Option<Transpose> {
 /// neighbours of the one lie apart in the other.
 pub(super) fn of_strides(dtype: DType, extents: &[usize], from: &Affine, to: &Affine) -> Option<Transpose> {
     let stride = |(n, &extent): (usize, &usize)| Stride { extent, to: to.stride(n), from: from.stride(n) };
-    let axes = extents.iter().enumerate().filter(|(_, extent)| **extent > 1);
+    let axes = extents.iter().enumerate().filter(|(_, extent)| **extent != 1);
     let mut axes: Vec<Stride> = axes.map(stride).collect();
     axes.sort_by_key(|axis| std::cmp::Reverse(axis.to));
     if to.offset != 0 || !is_dense(&axes) {
@@ -66,6 +73,7 @@ pub(super) fn of_strides(dtype: DType, extents: &[usize], from: &Affine, to: &Af
     };
     let is_wide = rows.extent >= NARROW && columns.extent >= NARROW;
     let n_elements = axes.iter().map(|axis| axis.extent).product::<usize>();
+    // None of no elements either.
     if columns.from != 1 || rows.from <= 1 || !is_wide || n_elements < FEW {
         return None;
     }

@@ -364,7 +364,7 @@ impl<'g> Values<'g> {
     }
 
     /// The values that a root's kernel reads through a reshape that no affine view can follow.
-    fn broken_views(&self, root: ValueId) -> Vec<ValueId> {
+    pub(super) fn broken_views(&self, root: ValueId) -> Vec<ValueId> {
         let mut broken = vec![];
         let space = self.space(root);
         for (value, view) in self.starts(root, &space) {

@@ -8,7 +8,9 @@ use crate::ptx::{Argument, Launches, Target};
 /// The launches of [`Transpose`].
 pub(in crate::ptx) fn transpose(kernel: &Transpose, target: Target) -> Launches {
     let Transpose { batch, between, rows, cols, offset, .. } = *kernel;
-    let [to_matrix, to_other, pitch] = kernel.strides.map(reached);
+    // A stride that reaches no second element can be any number.
+    let stride = |n: usize, extent: usize| if extent == 1 { 0 } else { reached(kernel.strides[n]) };
+    let [to_matrix, to_other, pitch] = [stride(0, batch), stride(1, between), stride(2, rows)];
     let len = batch * between * rows * cols;
     if len == 0 {
         return Launches::default();
