@@ -247,6 +247,12 @@ results = [
     ("softmax_forward", [[1024, 1024]], lambda x: softmax(x[0], -1)),
     ("tanh_forward", [[1024, 1024]], lambda x: tanh(x[0])),
     ("gram_forward", [[4, 64, 1024]], lambda x: x[0] @ x[0].swapaxes(1, 2)),
+    ("transposed_sum", [[1024, 1024]], lambda x: x[0].T + x[0]),
+    ("channels_first", [[8, 56, 56, 64], [8, 64, 56, 56]], lambda x: relu(permute(x[0], (0, 3, 1, 2))) + x[1]),
+    ("reversed_axes", [[64, 128, 256], [256, 128, 64]], lambda x: permute(x[0], (2, 1, 0)) + x[1]),
+    ("log_softmax_10", [[65536, 10]], lambda x: log_softmax(x[0])),
+    ("cumsum_8", [[100000, 8]], lambda x: cumsum(x[0], 1)),
+    ("sort_10", [[65536, 10]], lambda x: sort(x[0], 1)),
 ]
 of_dtypes = [
     ("matmul_f64", "float64", [[512, 512], [512, 512]], lambda x: energy(x[0] @ x[1])),

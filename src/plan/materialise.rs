@@ -9,7 +9,7 @@
 //! and thus about that of additions in a sum.
 
 use retape_kernels::library::Transpose;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::fuse::Groups;
@@ -57,12 +57,14 @@ pub(super) fn transposed(values: &mut Values<'_>, groups: &mut Groups) -> Vec<Va
     for (id, node) in values.graph.iter() {
         node.args.iter().for_each(|arg| users[arg.index()].push(id));
     }
-    let mut copied = vec![];
+    let (mut copied, mut n_copied) = (vec![], FxHashMap::<ValueId, usize>::default());
     for id in far {
-        // A part of a transposed value is none of a stored one.
-        if let Some(source) = far_source(values, id)
-            && store(values, groups, &users, [id, source])
-        {
+        // A part of a transposed value is none of a stored one. Parts that overlap take no more memory than the whole.
+        let Some(source) = far_source(values, id) else { continue };
+        let n_elements = |id: ValueId| values.graph.ty(id).n_elements();
+        let (n, most) = (n_copied.get(&source).copied().unwrap_or(0) + n_elements(id), n_elements(source));
+        if n <= most && store(values, groups, &users, [id, source]) {
+            n_copied.insert(source, n);
             copied.push(id);
         }
     }
@@ -96,7 +98,7 @@ fn far_source(values: &Values<'_>, id: ValueId) -> Option<ValueId> {
             break;
         }
     }
-    // What repeats elements would take more memory than it reads; a small product is a part of the formula that reads it.
+    // A copy that repeats elements would take more memory than it reads; a small product is a part of the formula that reads it.
     let source_ty = values.graph.ty(source);
     if source_ty.n_elements() < ty.n_elements() || products::steps_of(values, values.memory_of(source)).is_some() {
         return None;
@@ -157,7 +159,8 @@ fn store(values: &mut Values<'_>, groups: &mut Groups, users: &[NodeUsers], [id,
     true
 }
 
-/// Whether a group that reads a value along its rows, wherever it does, reads all of it; none if it reads across them.
+/// Whether a group that reads a value along its rows, wherever it does, reads half of it or more; none if it reads across
+/// them.
 fn reads_along_rows(
     values: &Values<'_>,
     groups: &Groups,
@@ -169,7 +172,7 @@ fn reads_along_rows(
     let last = space.iter().rposition(|&extent| extent > 1)?;
     let own = View::of_axes(0..space.len(), space.len());
     let mut open: Vec<(ValueId, View)> = roots.iter().map(|&root| (root, own.clone())).collect();
-    let (mut seen, mut is_whole) = (FxHashSet::default(), false);
+    let (mut seen, mut is_worth_it) = (FxHashSet::default(), false);
     while let Some((at, view)) = open.pop() {
         for (arg, view) in values.steps_from(at, &view, space).into_iter().flatten() {
             if arg == id {
@@ -179,13 +182,13 @@ fn reads_along_rows(
                     return None;
                 }
                 let read = (0..space.len()).filter(|&axis| at.stride(axis) != 0).map(|axis| space[axis]);
-                is_whole |= read.product::<usize>() == ty.n_elements();
+                is_worth_it |= read.product::<usize>() >= ty.n_elements().div_ceil(2);
             } else if between.contains(&arg) && seen.insert((arg, view.clone())) {
                 open.push((arg, view));
             }
         }
     }
-    Some(is_whole)
+    Some(is_worth_it)
 }
 
 /// Whether a value is used by a transposition of it alone, perhaps of another shape: by a group that makes what the formula
@@ -250,6 +253,8 @@ fn pointwise_groups(values: &Values<'_>, groups: &Groups, users: &[NodeUsers], i
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write;
+
     use super::*;
     use crate::graph::Graph;
     use crate::plan::fuse::tests::assert_known;
@@ -284,6 +289,22 @@ mod tests {
         // At its own points the sum would read through a reshape that no view can follow.
         assert_eq!(n_copied(&sum_of("reshape %3 {shape=[256, 256]}")), 0);
         assert_eq!(n_copied(&sum_of("neg %1")), 1);
+    }
+
+    /// Parts that overlap are read from one copy.
+    #[test]
+    fn a_stencil_reads_one_copy() {
+        let mut text = "graph (%0: f32[1024, 1024]) {\n%1 = permute %0 {perm=[1, 0]} : f32[1024, 1024]\n".to_owned();
+        for (id, start) in [(2, "0, 0"), (3, "0, 1"), (4, "1, 0"), (5, "2, 2")] {
+            let _ = writeln!(
+                text,
+                "%{id} = slice %1 {{start=[{start}], step=[1, 1], shape=[1022, 1022]}} : f32[1022, 1022]"
+            );
+        }
+        for (id, args) in [(6, "%2, %3"), (7, "%4, %5"), (8, "%6, %7")] {
+            let _ = writeln!(text, "%{id} = add {args} : f32[1022, 1022]");
+        }
+        assert_eq!(n_copied(&format!("{text}return %8\n}}")), 1);
     }
 
     #[test]

@@ -113,3 +113,28 @@ fn merged(axes: Vec<Stride>) -> Vec<Stride> {
     }
     merged
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Graph;
+
+    #[test]
+    fn gpus_call_the_library_for_dense_matrices() {
+        let is_call = |from: &str, value: &str, device: Device| {
+            let graph: Graph = format!("graph (%0: {from}) {{\n{value}\n}}").parse().unwrap_or_else(|e| panic!("{e}"));
+            crate::plan::plan(&graph, device).is_ok_and(|(plan, _)| plan.to_string().contains("transpose{"))
+        };
+        let dense = [
+            ("f32[100, 90]", "%1 = permute %0 {perm=[1, 0]} : f32[90, 100]\n return %1"),
+            ("f32[3, 40, 50]", "%1 = permute %0 {perm=[0, 2, 1]} : f32[3, 50, 40]\n return %1"),
+        ];
+        let strided = [("f32[20, 30, 40]", "%1 = permute %0 {perm=[2, 1, 0]} : f32[40, 30, 20]\n return %1")];
+        for (from, value) in dense {
+            assert!(is_call(from, value, Device::Cpu) && is_call(from, value, Device::Cuda(0)), "{from}");
+        }
+        for (from, value) in strided {
+            assert!(is_call(from, value, Device::Cpu) && !is_call(from, value, Device::Cuda(0)), "{from}");
+        }
+    }
+}

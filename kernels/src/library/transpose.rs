@@ -69,7 +69,7 @@ const FEW_LINES: usize = 512;
 impl Transpose {
     /// The transposes of dense x `[batch, rows, cols]`.
     pub fn contiguous(dtype: DType, [batch, rows, cols]: [usize; 3]) -> Transpose {
-        let strides = [rows.saturating_mul(cols), 0, cols];
+        let strides = [if batch == 1 { 0 } else { rows.saturating_mul(cols) }, 0, cols];
         Transpose { dtype, batch, between: 1, rows, cols, offset: 0, strides }
     }
 
