@@ -19,16 +19,18 @@ pub(super) fn find(steps: &mut [Option<UnplacedStep>], device: Device) {
     for step in steps.iter_mut().flatten() {
         if let Work::Kernel(kernel) = &step.work
             && let Some(transpose) = transposed(kernel)
-            && (device == Device::Cpu || transpose == dense(&transpose))
+            && (device == Device::Cpu || is_dense_whole(kernel, &transpose))
         {
             step.work = Work::library(transpose);
         }
     }
 }
 
-/// The same transposition of dense matrices.
-fn dense(transpose: &Transpose) -> Transpose {
-    Transpose::contiguous(transpose.dtype, [transpose.batch, transpose.rows, transpose.cols])
+/// Whether a kernel's transposition is one of dense matrices, which are all that it reads from.
+fn is_dense_whole(kernel: &Kernel, transpose: &Transpose) -> bool {
+    let Transpose { dtype, batch, rows, cols, .. } = *transpose;
+    let is_whole = kernel.params.first().is_some_and(|x| x.len == kernel.n_points());
+    is_whole && *transpose == Transpose::contiguous(dtype, [batch, rows, cols])
 }
 
 /// An axis of the iteration space: its extent, and the strides of the result and of the operand.
@@ -129,7 +131,10 @@ mod tests {
             ("f32[100, 90]", "%1 = permute %0 {perm=[1, 0]} : f32[90, 100]\n return %1"),
             ("f32[3, 40, 50]", "%1 = permute %0 {perm=[0, 2, 1]} : f32[3, 50, 40]\n return %1"),
         ];
-        let strided = [("f32[20, 30, 40]", "%1 = permute %0 {perm=[2, 1, 0]} : f32[40, 30, 20]\n return %1")];
+        let part = "%1 = slice %0 {start=[0, 0], step=[1, 1], shape=[80, 90]} : f32[80, 90]
+            %2 = permute %1 {perm=[1, 0]} : f32[90, 80]\n return %2";
+        let turns = "%1 = permute %0 {perm=[2, 1, 0]} : f32[40, 30, 20]\n return %1";
+        let strided = [("f32[20, 30, 40]", turns), ("f32[100, 90]", part)];
         for (from, value) in dense {
             assert!(is_call(from, value, Device::Cpu) && is_call(from, value, Device::Cuda(0)), "{from}");
         }

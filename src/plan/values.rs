@@ -5,6 +5,8 @@
 //! products have on the right (ADR 42). A pointwise value with several users
 //! is a root unless computing it again costs less than loading it, or it is a short formula of another root, which users
 //! then read in its place; if fusion brings all its users into its own kernel, it is never written after all.
+//!
+//! Once groups are complete, some transposed values become roots as well (`materialise.rs`).
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
