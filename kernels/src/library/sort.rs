@@ -4,13 +4,19 @@
 //! position are sorted as one number, so that no two are equal and any algorithm is stable, and any that selects the first
 //! ones selects the same.
 
+mod network;
+
+use std::ops::Range;
+
 use retape_runtime::DType;
 
+use super::exchange::exchange;
 use super::extents::{Checked, count, countable};
 use super::number::{is_number, with_number};
 use super::text::descriptor;
-use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, view, view_mut};
+use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, vectorized, view, view_mut};
 use crate::ensure::ensure;
+use network::sort_columns;
 
 descriptor! {
     /// The positions (`i64`) that sort each line along an axis, or the first of them; equal elements keep their order and
@@ -36,6 +42,16 @@ const WAITING: usize = if cfg!(test) { 3 } else { 64 };
 
 /// Elements of a task of lines that lie one after the other, if they are shorter.
 const LINES: usize = if cfg!(test) { 20 } else { 1 << 10 };
+
+/// The longest lines that networks sort, which do more comparisons for each element of a longer one.
+const NETWORK: usize = if cfg!(test) { 70 } else { 512 };
+
+/// The fewest and the most lines that a network sorts at once, and about the elements of them.
+const NETWORK_LINES: Range<usize> = 4..64;
+const NETWORK_ELEMENTS: usize = 1 << 11;
+
+/// About the elements of a task of such lines.
+const TASK: usize = if cfg!(test) { 300 } else { 1 << 13 };
 
 /// A long line is sorted in runs of this many elements, on all threads, which are then merged.
 const RUN: usize = 1 << 15;
@@ -89,6 +105,11 @@ impl Sort {
         let room = self.kept.saturating_add(self.kept.max(WAITING));
         let selects = self.len / 2 >= room && !(is_alone && self.len >= 2 * RUN);
         let n_entries = if selects { room } else { self.len };
+        let n_lines = self.outer * self.inner;
+        let is_many = !selects && self.len <= NETWORK && n_lines >= NETWORK_LINES.start && self.kept > 0;
+        if let Some(sort_many) = T::SORT_MANY.filter(|_| is_many) {
+            return sort_many(self, x, out, work);
+        }
         let add = |line: &mut Vec<T::Entry>, limit: &mut Option<T::Entry>, entry: T::Entry| {
             if limit.is_none_or(|limit| entry < limit) {
                 line.push(entry);
@@ -133,6 +154,58 @@ impl Sort {
             for row in 0..self.kept {
                 let entries = lines.iter().map(|line| line[row]);
                 tile.row(row).iter_mut().zip(entries).for_each(|(out, entry)| *out = T::position(entry).into());
+            }
+        });
+    }
+
+    /// Sorts many short lines, each a column of a matrix.
+    fn sort_many<T: Sortable<Entry = i64>>(&self, x: &[T], out: &mut [i64], work: usize) {
+        let n_lines = (NETWORK_ELEMENTS / self.len.max(1)).next_multiple_of(16).min(NETWORK_LINES.end);
+        let n_lines = n_lines.min(self.outer * self.inner);
+        if self.inner > 1 {
+            let columns = n_lines.min(tile_columns(self.outer, self.inner));
+            for_each_tile(out, [self.outer, self.kept, self.inner], [self.kept, columns], work, &|mut tile| {
+                let (width, columns) = (tile.columns.len(), tile.columns.clone());
+                let mut matrix = Vec::with_capacity(self.len * width);
+                vectorized(
+                    #[inline(always)]
+                    || {
+                        for (row, position) in (0..self.len).zip(0..) {
+                            let start = (tile.outer * self.len + row) * self.inner;
+                            let x = &x[start + columns.start..start + columns.end];
+                            matrix.extend(x.iter().map(|x| x.entry(position, self.descending)));
+                        }
+                        sort_columns(&mut matrix, width);
+                        for (row, entries) in matrix.chunks_exact(width).take(self.kept).enumerate() {
+                            let positions = entries.iter().map(|&entry| T::position(entry).into());
+                            tile.row(row).iter_mut().zip(positions).for_each(|(out, position)| *out = position);
+                        }
+                    },
+                );
+            });
+            return;
+        }
+        let lines_of_task = TASK.div_ceil(self.len).next_multiple_of(n_lines);
+        for_each_chunk(out, lines_of_task * self.kept, work, &|i, out| {
+            let [mut entries, mut matrix] = [(); 2].map(|()| vec![0; self.len * n_lines]);
+            let mut positions = vec![0; self.kept * n_lines];
+            let numbers: Vec<u32> = (0..n_lines).flat_map(|_| (0..).take(self.len)).collect();
+            let x = x[i * lines_of_task * self.len..].chunks(self.len * n_lines);
+            for (x, out) in x.zip(out.chunks_mut(self.kept * n_lines)) {
+                let width = x.len() / self.len;
+                let extents = [width, self.len];
+                vectorized(
+                    #[inline(always)]
+                    || {
+                        let pairs = entries.iter_mut().zip(x.iter().zip(&numbers));
+                        pairs.for_each(|(entry, (x, &n))| *entry = x.entry(n, self.descending));
+                        exchange(&entries, self.len, extents, &mut matrix, width);
+                        sort_columns(&mut matrix[..x.len()], width);
+                        let pairs = positions.iter_mut().zip(&matrix[..self.kept * width]);
+                        pairs.for_each(|(position, &entry)| *position = T::position(entry).into());
+                        exchange(&positions, width, [self.kept, width], out, self.kept);
+                    },
+                );
             }
         });
     }
@@ -199,6 +272,9 @@ trait Sortable: Plain + PartialOrd {
     /// A key with its position in the line.
     type Entry: Ord + Copy + Send;
 
+    /// Sorts short lines of such elements many at once, if an entry is a number that vectors hold.
+    const SORT_MANY: Option<fn(&Sort, &[Self], &mut [i64], usize)>;
+
     fn entry(self, position: u32, descending: bool) -> Self::Entry;
     fn position(entry: Self::Entry) -> u32;
 }
@@ -213,9 +289,11 @@ macro_rules! float_key {
 }
 
 macro_rules! sortable {
-    ($($t:ident by $key:ident: |$x:ident| $of:expr, as $entry:ty: $join:expr, $position:expr;)*) => {$(
+    ($($t:ident by $key:ident: |$x:ident| $of:expr, as $entry:ty: $join:expr, $position:expr, $many:expr;)*) => {$(
         impl Sortable for $t {
             type Entry = $entry;
+
+            const SORT_MANY: Option<fn(&Sort, &[$t], &mut [i64], usize)> = $many;
 
             #[inline(always)]
             fn entry(self, position: u32, descending: bool) -> $entry {
@@ -234,18 +312,19 @@ macro_rules! sortable {
     )*};
 }
 
-/// Joins a key and a position into one number, the key above.
-fn packed(key: u32, position: u32) -> u64 {
-    u64::from(key) << 32 | u64::from(position)
+/// Joins a key and a position into one number, the key above, whose sign is the first bit of the key, turned over: vectors
+/// compare numbers with signs.
+fn packed(key: u32, position: u32) -> i64 {
+    i64::from((key ^ 1 << 31) as i32) << 32 | i64::from(position)
 }
 
 sortable! {
-    f32 by u32: |x| float_key!(x, u32), as u64: packed, |entry| entry as u32;
-    f64 by u64: |x| float_key!(x, u64), as (u64, u32): |key, position| (key, position), |entry| entry.1;
-    i32 by u32: |x| Some(x as u32 ^ 1 << 31), as u64: packed, |entry| entry as u32;
-    i64 by u64: |x| Some(x as u64 ^ 1 << 63), as (u64, u32): |key, position| (key, position), |entry| entry.1;
-    u32 by u32: |x| Some(x), as u64: packed, |entry| entry as u32;
-    u8 by u32: |x| Some(x.into()), as u64: packed, |entry| entry as u32;
+    f32 by u32: |x| float_key!(x, u32), as i64: packed, |entry| entry as u32, Some(Sort::sort_many);
+    f64 by u64: |x| float_key!(x, u64), as (u64, u32): |key, position| (key, position), |entry| entry.1, None;
+    i32 by u32: |x| Some(x as u32 ^ 1 << 31), as i64: packed, |entry| entry as u32, Some(Sort::sort_many);
+    i64 by u64: |x| Some(x as u64 ^ 1 << 63), as (u64, u32): |key, position| (key, position), |entry| entry.1, None;
+    u32 by u32: |x| Some(x), as i64: packed, |entry| entry as u32, Some(Sort::sort_many);
+    u8 by u32: |x| Some(x.into()), as i64: packed, |entry| entry as u32, Some(Sort::sort_many);
 }
 
 #[cfg(test)]

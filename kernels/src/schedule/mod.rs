@@ -11,6 +11,7 @@ mod form;
 mod order;
 mod pieces;
 mod shared;
+mod short_rows;
 mod split;
 mod step;
 mod tile;

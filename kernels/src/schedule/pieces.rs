@@ -12,6 +12,7 @@
 use std::cmp::Ordering;
 
 use super::canonical::affine;
+use super::short_rows::without_short_rows;
 use crate::ir::{Affine, Axis, AxisId, Binary, Compare, Inst, Kernel, KernelBuilder, Value, ValueId, operation};
 use crate::simplify::{AffineValue, bounds, builder_like, built, simplify_around_coordinates};
 
@@ -34,7 +35,8 @@ enum Cut {
 /// Kernels that together do what a verified kernel does, in any order; the kernel itself if cutting it does not pay.
 pub(crate) fn pieces(kernel: &Kernel) -> Vec<Kernel> {
     let is_worth = kernel.kept_len() >= MIN_POINTS;
-    is_worth.then(|| cut_kernel(kernel)).flatten().unwrap_or_else(|| vec![kernel.clone()])
+    let pieces = is_worth.then(|| cut_kernel(kernel)).flatten().unwrap_or_else(|| vec![kernel.clone()]);
+    pieces.into_iter().map(without_short_rows).collect()
 }
 
 /// The pieces of a kernel, if that has any and they need fewer computed positions.
@@ -184,7 +186,7 @@ fn parts(kernel: &Kernel, cut: Cut) -> Vec<Kernel> {
 }
 
 /// The kernel over other axes, given each access and each coordinate there.
-fn with_axes(
+pub(super) fn with_axes(
     kernel: &Kernel,
     axes: &[Axis],
     at: &dyn Fn(&Affine) -> Affine,

@@ -1,0 +1,137 @@
+//! Kernels over many short rows as kernels over all elements in turn.
+//!
+//! A nest has vectors along its last axis; of a row that is shorter than a vector, the other lanes are idle, and each row
+//! is an iteration. Accesses that walk rows one after the other walk the elements of all rows as one axis; what a kernel
+//! computes from the coordinates of a row and a column, positions of elements among them, follows from a quotient and a
+//! remainder.
+//!
+//! No sum is touched, since kernels with reduced axes stay as they are, so that no bit changes.
+
+use super::pieces::with_axes;
+use crate::ir::{Affine, AxisId, Inst, Kernel, Store};
+
+/// The shortest rows that are long enough: as many elements as the widest vector has.
+const LONG: usize = 16;
+/// The fewest points that are worth a quotient.
+const MIN_POINTS: usize = if cfg!(test) { 16 } else { 1 << 8 };
+/// Points whose quotients fit numbers of 32 bits, for which alone machines divide many by a constant at once.
+const MAX_POINTS: usize = 1 << 31;
+
+/// The kernel with its short rows as one axis, if it has any and every access walks them in turn.
+pub(super) fn without_short_rows(kernel: Kernel) -> Kernel {
+    let mut kernel = kernel;
+    while let Some(joined) = with_last_axes_as_one(&kernel) {
+        kernel = joined;
+    }
+    kernel
+}
+
+fn with_last_axes_as_one(kernel: &Kernel) -> Option<Kernel> {
+    let n_points = kernel.kept_len();
+    let is_plain = !kernel.axes.iter().any(|axis| axis.reduced);
+    (is_plain && (MIN_POINTS..MAX_POINTS).contains(&n_points)).then_some(())?;
+    let (outer, len) = (kernel.axes.len().checked_sub(2)?, kernel.axes.last()?.extent);
+    (len < LONG).then_some(())?;
+    let row = i64::try_from(len).ok()?;
+    let is_in_turn = |at: &Affine| at.stride(outer + 1) * row == at.stride(outer);
+    let is_row = |store: &Store| is_in_turn(&store.at) && store.at.stride(outer + 1) == 1;
+    let loads = |inst: &Inst<_>| if let Inst::Load(_, at) = inst { is_in_turn(at) } else { true };
+    (kernel.stores.iter().all(is_row) && kernel.insts.iter().all(loads)).then_some(())?;
+    let mut axes = kernel.axes.clone();
+    axes[outer].extent *= axes.pop()?.extent;
+    let at = |at: &Affine| {
+        let mut strides = at.strides.clone();
+        strides[outer] = strides.pop().unwrap_or(0);
+        Affine { offset: at.offset, strides }
+    };
+    let last = AxisId(outer as u32);
+    Some(with_axes(kernel, &axes, &at, &|k, axis| match axis.index() {
+        n if n == outer => k.index(last) / row,
+        n if n > outer => k.index(last) % row,
+        _ => k.index(axis),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::evaluate;
+    use crate::ir::random::{random_inputs, random_kernel_of_positions};
+    use crate::ir::{Binary, ValueId};
+    use crate::schedule::prepared;
+    use retape_runtime::DType;
+
+    fn outputs(kernel: &Kernel, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let written = kernel.params.iter().filter(|param| param.written);
+        let mut outputs: Vec<Vec<u8>> = written.map(|param| vec![0xa5; param.len * param.dtype.size()]).collect();
+        let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
+        evaluate(kernel, &inputs, &mut outputs.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+        outputs
+    }
+
+    /// Each element of rows of `len` at an index along its row.
+    fn take_along(axes: &str, at: &str, len: usize, n: usize) -> Kernel {
+        let text = format!(
+            "kernel (p0: i64[{n}], p1: f32[{n}], p2: f32[{n}] out) {{
+                axes {axes}
+                %0 = load p0[{at}]
+                %1 = const 0: i64
+                %2 = max %0, %1
+                %3 = const {last}: i64
+                %4 = min %2, %3
+                %5 = index a0
+                %6 = const {len}: i64
+                %7 = mul %5, %6
+                %8 = add %7, %4
+                %9 = load_at p1, %8
+                store p2[{at}], %9
+            }}",
+            last = len - 1
+        );
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn kernels_over_short_rows_do_what_they_did() {
+        let mut n_joined = 0;
+        for seed in 0..2000 {
+            let kernel = random_kernel_of_positions(seed);
+            let joined = without_short_rows(kernel.clone());
+            joined.verify().unwrap_or_else(|e| panic!("seed {seed}: {e:?}\n{joined}"));
+            n_joined += usize::from(joined.axes.len() < kernel.axes.len());
+            let inputs = random_inputs(&kernel, seed);
+            assert!(outputs(&joined, &inputs) == outputs(&kernel, &inputs), "seed {seed}\n{kernel}\n{joined}");
+        }
+        assert!(n_joined > 50, "{n_joined} kernels");
+    }
+
+    #[test]
+    fn rows_of_few_elements_become_one_axis() {
+        for len in 2..LONG {
+            let kernel = take_along(&format!("a0 = 100, a1 = {len}"), &format!("a0 * {len} + a1"), len, 100 * len);
+            let joined = without_short_rows(kernel.clone());
+            assert_eq!(joined.axes.len(), 1, "{joined}");
+            let code = prepared(&joined);
+            let divides = code.insts.iter().any(|inst| matches!(inst, Inst::Binary(Binary::Div | Binary::Rem, ..)));
+            let position =
+                code.insts.iter().find_map(|inst| if let Inst::LoadAt(_, at) = *inst { Some(at) } else { None });
+            let is_short = |at: ValueId| matches!(code.insts[at.index()], Inst::Cast(_, x) if code.dtypes()[x.index()] == DType::I32);
+            assert!(!divides && position.is_some_and(is_short), "{code}");
+            let inputs = random_inputs(&kernel, len as u64);
+            assert!(outputs(&code, &inputs) == outputs(&kernel, &inputs), "{len}");
+        }
+    }
+
+    #[test]
+    fn other_kernels_stay() {
+        let n = 100 * LONG;
+        let of = |axes: &str, at: &str, len| take_along(axes, at, len, n);
+        let long = of(&format!("a0 = 100, a1 = {LONG}"), &format!("a0 * {LONG} + a1"), LONG);
+        let apart = of("a0 = 100, a1 = 4", "a0 * 8 + a1", 4);
+        let columns = of("a0 = 10, a1 = 4", "a0 + a1 * 10", 4);
+        let few = of("a0 = 2, a1 = 4", "a0 * 4 + a1", 4);
+        for kernel in [long, apart, columns, few] {
+            assert_eq!(without_short_rows(kernel.clone()), kernel);
+        }
+    }
+}
