@@ -31,6 +31,7 @@ mod hyperbolic;
 mod log;
 mod plain;
 mod pow;
+mod quotient;
 mod term;
 mod trig;
 
@@ -41,6 +42,7 @@ use retape_runtime::DType;
 use crate::ir::{Func1, Func2, Inst, Kernel, Store, ValueId};
 use arith::Arith;
 pub(crate) use plain::Transcendental;
+pub(crate) use quotient::expand_quotients;
 use term::{BodyBuilder, Term};
 
 /// The formula of a function of one operand.

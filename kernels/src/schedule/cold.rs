@@ -7,7 +7,7 @@
 use retape_runtime::DType;
 
 use super::step::LoopStep;
-use crate::ir::{Compare, Inst, Kernel, ValueId, operation};
+use crate::ir::{Binary, Compare, Inst, Kernel, ValueId, operation};
 
 /// Instructions that make a side worth a branch: more than a mispredicted one costs.
 const MIN_LEN: usize = 64;
@@ -59,7 +59,7 @@ impl ColdRegions {
     ) -> ColdRegions {
         let n = kernel.insts.len();
         let mut regions = ColdRegions { all: Vec::new(), home: vec![None; n], selected: vec![None; n] };
-        if n <= MIN_LEN {
+        if weight(kernel, dtypes, 0..n) <= MIN_LEN {
             return regions;
         }
         let class = |id: usize| match &kernel.insts[id] {
@@ -68,7 +68,7 @@ impl ColdRegions {
             Inst::Select(..) if dtypes[id] == DType::Bool => None,
             operation!() => class(id),
         };
-        let finder = Finder { kernel, class: (0..n).map(class).collect(), users: users(kernel) };
+        let finder = Finder { kernel, dtypes, class: (0..n).map(class).collect(), users: users(kernel) };
         let mut found: Vec<ColdRegion> = finder.conditions().into_iter().filter_map(|s| finder.region(s)).collect();
         // Inner regions lie in outer ones as a whole, or are none.
         found.sort_by_key(|region| std::cmp::Reverse(region.body.len()));
@@ -102,9 +102,16 @@ type Choice = (usize, ValueId, [ValueId; 2]);
 
 struct Finder<'k, K> {
     kernel: &'k Kernel,
+    dtypes: &'k [DType],
     class: Vec<Option<K>>,
     /// Of each instruction, those that use it; `None` if something else does.
     users: Vec<Option<Vec<usize>>>,
+}
+
+/// The number of instructions that some take as long as: the remainder of floats is a loop.
+fn weight(kernel: &Kernel, dtypes: &[DType], ids: impl Iterator<Item = usize>) -> usize {
+    let is_loop = |id: usize| dtypes[id].is_float() && matches!(kernel.insts[id], Inst::Binary(Binary::Rem, ..));
+    ids.map(|id| if is_loop(id) { MIN_LEN } else { 1 }).sum()
 }
 
 fn users(kernel: &Kernel) -> Vec<Option<Vec<usize>>> {
@@ -154,7 +161,7 @@ impl<K: PartialEq> Finder<'_, K> {
         loop {
             let &(first, condition, _) = selects.first()?;
             let body = self.body(when, &selects);
-            if body.len() < MIN_LEN {
+            if weight(self.kernel, self.dtypes, body.iter().copied()) < MIN_LEN {
                 return None;
             }
             let is_inside = |id: usize| body.binary_search(&id).is_ok();

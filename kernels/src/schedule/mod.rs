@@ -19,7 +19,7 @@ mod tile;
 use retape_runtime::DType;
 use smallvec::SmallVec;
 
-use crate::expand::expand;
+use crate::expand::{expand, expand_quotients};
 use crate::ir::{Inst, Kernel, Stage};
 use crate::simplify::{simplify, simplify_coordinates};
 
@@ -117,7 +117,7 @@ pub(crate) struct Schedule {
 
 /// The kernel in the form that is compiled.
 pub(crate) fn prepared(kernel: &Kernel) -> Kernel {
-    simplify(&expand(&simplify(kernel)))
+    simplify(&expand(&expand_quotients(&simplify(kernel))))
 }
 
 /// Schedules a verified, expanded kernel.
