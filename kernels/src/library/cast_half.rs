@@ -141,7 +141,7 @@ impl CastTwin for NaiveCast {
 }
 
 /// An element type with its conversions.
-trait Convert: Element {
+pub(super) trait Convert: Element {
     /// The type of its elements in memory: `bool` is the bytes 0 and 1.
     type Stored: Plain;
     /// Converts to `f32`, rounding to odd.
@@ -189,27 +189,73 @@ convert! {
     bool as u8: f32::from, |x| u8::from(x != 0.0), |bits| bits as u8;
 }
 
-macro_rules! halves {
-    ($($t:ident)*) => {$(
-        impl Convert for $t {
-            type Stored = $t;
+impl Convert for f16 {
+    type Stored = f16;
 
-            fn to_singles(x: &[$t], out: &mut [f32]) {
-                x.convert_to_f32_slice(out);
-            }
-
-            fn from_singles(x: &[f32], out: &mut [$t]) {
-                out.convert_from_f32_slice(x);
-            }
-
-            fn of_bits(bits: u64) -> $t {
-                $t::from_bits(bits as u16)
-            }
+    fn to_singles(x: &[f16], out: &mut [f32]) {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("f16c") {
+            // SAFETY: the processor has the instructions, as was just checked.
+            unsafe { halves_to_singles(x, out) };
+            return;
         }
-    )*};
+        out.iter_mut().zip(x).for_each(|(out, x)| *out = x.to_f32());
+    }
+
+    fn from_singles(x: &[f32], out: &mut [f16]) {
+        out.convert_from_f32_slice(x);
+    }
+
+    fn of_bits(bits: u64) -> f16 {
+        f16::from_bits(bits as u16)
+    }
 }
 
-halves! { f16 bf16 }
+impl Convert for bf16 {
+    type Stored = bf16;
+
+    fn to_singles(x: &[bf16], out: &mut [f32]) {
+        let single = |x: &bf16| f32::from_bits(u32::from(x.to_bits()) << 16);
+        vectorized(
+            #[inline(always)]
+            || out.iter_mut().zip(x).for_each(|(out, x)| *out = single(x)),
+        );
+    }
+
+    fn from_singles(x: &[f32], out: &mut [bf16]) {
+        vectorized(
+            #[inline(always)]
+            || out.iter_mut().zip(x).for_each(|(out, x)| *out = bf16::from_bits(bits_of_bf16(*x))),
+        );
+    }
+
+    fn of_bits(bits: u64) -> bf16 {
+        bf16::from_bits(bits as u16)
+    }
+}
+
+/// Converts eight at a time.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx,f16c")]
+fn halves_to_singles(x: &[f16], out: &mut [f32]) {
+    use std::arch::x86_64::{_mm_loadu_si128, _mm256_cvtph_ps, _mm256_storeu_ps};
+    const N: usize = 8;
+    let (eights, rest) = out.as_chunks_mut::<N>();
+    let (x, x_rest) = x.as_chunks::<N>();
+    for (out, x) in eights.iter_mut().zip(x) {
+        // SAFETY: both are eight elements.
+        unsafe { _mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast()))) };
+    }
+    rest.iter_mut().zip(x_rest).for_each(|(out, x)| *out = x.to_f32());
+}
+
+/// The bits of the `bf16` next to an `f32`, the even one of two; NaN stays NaN.
+#[inline(always)]
+fn bits_of_bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    (if x.is_nan() { bits >> 16 | 0x40 } else { nearest }) as u16
+}
 
 /// The neighbour of `x` with an odd last bit, unless `x` is an `f32` itself.
 #[inline(always)]

@@ -43,10 +43,7 @@ pub(super) trait DenseKernel: fmt::Display + Sized {
         assert!(self.is_valid(), "{self}");
         match self.dtype() {
             DType::F16 | DType::Bf16 => {
-                let single = self.in_f32();
-                in_single(self.dtype(), inputs, outputs, |inputs, outputs| {
-                    single.run_on(engine, inputs, outputs, &|_| {});
-                });
+                self.run_halves(engine, inputs, outputs);
                 self.finish_all(outputs, epilogue);
             }
             DType::F64 => self.run_typed::<f64>(engine, inputs, outputs, epilogue),
@@ -55,6 +52,17 @@ pub(super) trait DenseKernel: fmt::Display + Sized {
                 unreachable!("a valid product of {dtype}")
             }
         }
+    }
+
+    /// Computes the kernel on 16-bit floats.
+    fn run_halves(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        self.run_in_single(engine, inputs, outputs);
+    }
+
+    /// Computes the kernel on whole operands in single precision.
+    fn run_in_single(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        let single = self.in_f32();
+        in_single(self.dtype(), inputs, outputs, |inputs, outputs| single.run_on(engine, inputs, outputs, &|_| {}));
     }
 
     /// Computes the kernel by naive loops, with sums in `f64`.

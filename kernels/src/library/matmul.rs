@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::dense::{DenseKernel, check_arity, check_dtype, view, view_mut};
 use super::extents::{Checked, count, countable};
+use super::halves::run_in_blocks;
 use super::micro::{
     Engine, Output, Product, Real, Strided, is_narrow, is_one_task, is_shallow, is_split, is_streamed, is_unpacked,
     unpacked,
@@ -204,10 +205,15 @@ impl MatMul {
     /// The blocks that are finished one by one: in the dtype that is computed in, and if the sums are not parts that are
     /// added at the end.
     pub(super) fn tiles(&self) -> Option<TileShape> {
-        let m = if self.is_one_matrix() { self.n_matrices().saturating_mul(self.m) } else { self.m };
+        let m = if self.is_one_matrix() { self.n_rows() } else { self.m };
         let has_tiles = self.dtype.is_float() && !is_split(m, self.n, self.k);
         let is_one = is_one_task(m, self.n, self.k) && (self.is_one_matrix() || self.n_matrices() == 1);
         has_tiles.then_some(TileShape { width: self.n, has_whole_rows: false, is_one })
+    }
+
+    /// Rows of the results of all matrices.
+    pub(super) fn n_rows(&self) -> usize {
+        self.n_matrices().saturating_mul(self.m)
     }
 
     /// Number of matrices in the batch.
@@ -278,6 +284,13 @@ impl DenseKernel for MatMul {
 
     fn row_len(&self) -> usize {
         self.n
+    }
+
+    fn run_halves(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        check_arity(inputs, outputs, 2);
+        if !run_in_blocks(self, engine, inputs, outputs) {
+            self.run_in_single(engine, inputs, outputs);
+        }
     }
 
     /// One element type: folds the batch into the rows where it can, then runs matrix by matrix.
@@ -359,7 +372,7 @@ impl<T: Real> MatMulCall<'_, T> {
     /// Runs all matrices as one, whose rows follow each other.
     fn tall(&self) {
         let op = self.op;
-        let m = op.n_matrices() * op.m;
+        let m = op.n_rows();
         self.product(&self.operands(0), m, self.c, &|rows, cols| self.finish(rows, cols));
     }
 

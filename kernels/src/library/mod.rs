@@ -18,6 +18,7 @@ mod dense;
 mod exchange;
 mod extents;
 mod flag;
+mod halves;
 mod join;
 mod linalg;
 mod matmul;
