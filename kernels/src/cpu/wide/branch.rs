@@ -141,6 +141,11 @@ impl Registers {
                 let reg = self.give(to);
                 self.asm.vector(&Encoded { op, len: self.full(), reg, v, rm, imm: None, mask });
             }
+            Code::LoadAlong { to, op, from, stride } => {
+                let memory = self.moved(from, stride);
+                let reg = self.give(to);
+                self.write(op, self.full(), reg, 0, Rm::Memory(memory), None);
+            }
             Code::StoreUnit { value, unit, to } => {
                 let value_in = self.register(value);
                 match self.class(value) {
@@ -159,6 +164,14 @@ impl Registers {
         }
     }
 
+    /// An address that moves with the position on the vector axis by `stride` bytes, with RDI as its base.
+    fn moved(&mut self, from: ElementAddress, stride: i32) -> Memory {
+        let base = self.memory(from, RAX);
+        self.asm.imul(RDI, Rm::Register(RCX), stride);
+        self.asm.alu(Alu::Add, RDI, Rm::Register(base.base));
+        Memory { base: RDI, ..base }
+    }
+
     /// Lanes one by one, 128 bits after 128 bits.
     fn collect(&mut self, [to, part]: [Virtual; 2], size: usize, from: Scattered, count: usize) {
         let (first, stride) = match from {
@@ -172,15 +185,18 @@ impl Registers {
             }
             Scattered::Along { .. } => 0,
         };
-        let mut base = self.memory(first, RAX);
-        if stride != 0 {
-            self.asm.imul(RDI, Rm::Register(RCX), stride);
-            self.asm.alu(Alu::Add, RDI, Rm::Register(base.base));
-            base.base = RDI;
-        } else if base.base == RAX {
-            self.asm.mov(RDI, RAX);
-            base.base = RDI;
-        }
+        let base = if stride != 0 {
+            self.moved(first, stride)
+        } else {
+            let base = self.memory(first, RAX);
+            match base.base {
+                RAX => {
+                    self.asm.mov(RDI, RAX);
+                    Memory { base: RDI, ..base }
+                }
+                _ => base,
+            }
+        };
         let [to, part] = [to, part].map(|v| self.give(v));
         let wide = size == 8;
         let fours = if wide { 2 } else { 4 };

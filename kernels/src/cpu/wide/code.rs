@@ -204,6 +204,13 @@ pub(super) enum Code {
         from: ElementAddress,
         mask: Option<Virtual>,
     },
+    /// Neighbouring elements from `from + position * stride` on, in bytes.
+    LoadAlong {
+        to: Virtual,
+        op: Op,
+        from: ElementAddress,
+        stride: i32,
+    },
     /// The lowest bits of a vector or a mask to memory.
     StoreUnit {
         value: Virtual,
@@ -232,6 +239,7 @@ impl Code {
             | Code::Count { .. }
             | Code::RepeatUnit { .. }
             | Code::LoadFrom { .. }
+            | Code::LoadAlong { .. }
             | Code::Collect { .. } => false,
         }
     }
@@ -265,7 +273,11 @@ impl Code {
             Code::Collect { from: Scattered::At { index, .. }, .. } => f(*index),
             Code::LoadFrom { base, mask, .. } => [Some(base), mask.as_ref()].into_iter().flatten().for_each(|v| f(*v)),
             Code::StoreUnit { value, .. } => f(*value),
-            Code::Count { .. } | Code::RepeatUnit { .. } | Code::CopyLeft { .. } | Code::Collect { .. } => {}
+            Code::Count { .. }
+            | Code::RepeatUnit { .. }
+            | Code::CopyLeft { .. }
+            | Code::LoadAlong { .. }
+            | Code::Collect { .. } => {}
         }
     }
 }

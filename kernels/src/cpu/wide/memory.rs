@@ -178,6 +178,9 @@ impl WideEmitter {
         tail: Option<Tail>,
     ) -> WideVal {
         let wide = is_wide(dtype);
+        if stride == -1 && tail.is_none() {
+            return self.load_reversed(dtype, from);
+        }
         let bytes = stride * dtype.size() as i32;
         let each = self.level.lanes() / if wide { 2 } else { 1 };
         let count = match tail {
@@ -193,6 +196,33 @@ impl WideEmitter {
         };
         let parts: VirtualRegs = (0..n).map(part).collect();
         self.elements(dtype, parts)
+    }
+
+    /// Neighbouring elements, the last one in memory first.
+    fn load_reversed(&mut self, dtype: DType, from: ElementAddress) -> WideVal {
+        let (wide, size) = (is_wide(dtype), dtype.size() as i32);
+        let op = unit(dtype).map_or(ops::move_elements(wide), widening);
+        let (n, all) = (if wide { 2 } else { 1 }, self.level.lanes() as i32);
+        let part = |part: i32| {
+            let to = self.vector();
+            let from = from.behind(((part + 1) * (all / n) - 1) * -size);
+            self.block.push(Code::LoadAlong { to, op, from, stride: -size });
+            self.reversed(wide, to)
+        };
+        let regs = (0..n).map(part).collect();
+        self.elements(dtype, regs)
+    }
+
+    /// The elements of a register, the last one first.
+    fn reversed(&mut self, wide: bool, x: Virtual) -> Virtual {
+        let n = self.len.bytes() / if wide { 8 } else { 4 };
+        if wide && n == 4 {
+            return self.one_of(ops::PERMUTE_QUADS, self.len, x, Some(0x1b));
+        }
+        let size = if wide { 8 } else { 4 };
+        let lanes = (0..n as u64).rev().flat_map(|lane| lane.to_le_bytes()[..size].to_vec()).collect();
+        let lanes = self.regs.constant(Constant::Lanes(lanes));
+        self.two(ops::permute_by(wide), lanes, x)
     }
 
     /// Lanes beyond the end of a row read its last element.

@@ -282,6 +282,10 @@ pub(super) const SHUFFLE: Op = Op::new(1, P66, 0x70);
 pub(super) const SHUFFLE_TWO: Op = Op::new(1, NONE, 0xc6);
 /// 64-bit elements within each 256 bits, as the immediate says.
 pub(super) const PERMUTE_QUADS: Op = Op::new(3, P66, 0x00).both_wide(true);
+/// The elements of `rm` that the lanes of `v` name; of 64 bits, EVEX only.
+pub(super) const fn permute_by(wide: bool) -> Op {
+    Op::new(2, P66, 0x36).wide(wide)
+}
 pub(super) const PACK_WORDS_UNSIGNED: Op = Op::new(2, P66, 0x2b);
 pub(super) const PACK_BYTES_UNSIGNED: Op = Op::new(1, P66, 0x67).whole();
 

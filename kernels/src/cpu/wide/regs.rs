@@ -291,6 +291,7 @@ impl Registers {
                 | Code::RepeatUnit { .. }
                 | Code::Collect { .. }
                 | Code::LoadFrom { .. }
+                | Code::LoadAlong { .. }
                 | Code::StoreUnit { .. }
                 | Code::CopyLeft { .. } => self.general(code),
             }
@@ -642,9 +643,11 @@ fn defined(code: &Code) -> SmallVec<[Virtual; 2]> {
                 RegField::Digit(_) | RegField::Use(_) => None,
             })
             .collect(),
-        Code::Fma { to, .. } | Code::Count { to, .. } | Code::RepeatUnit { to, .. } | Code::LoadFrom { to, .. } => {
-            smallvec![*to]
-        }
+        Code::Fma { to, .. }
+        | Code::Count { to, .. }
+        | Code::RepeatUnit { to, .. }
+        | Code::LoadFrom { to, .. }
+        | Code::LoadAlong { to, .. } => smallvec![*to],
         Code::Collect { to, part, .. } => smallvec![*to, *part],
         Code::Branch(branch) => branch.results.iter().map(|&(result, _)| result).collect(),
         Code::StoreUnit { .. } | Code::CopyLeft { .. } => smallvec![],

@@ -576,8 +576,9 @@ fn several_nests_of_a_function_run_in_order() {
 #[test]
 fn gathers_have_the_bits_of_cranelift() {
     let words = [(DType::F32, 3), (DType::F64, 3), (DType::I32, -2), (DType::I64, -1), (DType::U32, 40)];
+    let reversed = [DType::F32, DType::F64, DType::I32, DType::F16, DType::U8, DType::Bool].map(|dtype| (dtype, -1));
     let short = [(DType::F16, 2), (DType::Bf16, -1), (DType::F16, -40), (DType::U8, 3), (DType::Bool, -2)];
-    for (dtype, stride) in words.into_iter().chain(short) {
+    for (dtype, stride) in words.into_iter().chain(short).chain(reversed) {
         for n in [5, 16, 33, 100] {
             let k = KernelBuilder::new();
             let len = n * 40;
