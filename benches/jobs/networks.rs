@@ -392,6 +392,8 @@ pub(super) const JOBS: &[Job] = &[
     forward("log_softmax_10", &[&[65_536, 10]], |x| x[0].log_softmax(-1)),
     forward("cumsum_8", &[&[100_000, 8]], |x| x[0].cumsum(1)),
     forward("sort_10", &[&[65_536, 10]], |x| x[0].sort(1)),
+    forward("sort_3", &[&[300_000, 3]], |x| x[0].sort(1)),
+    forward("remainder", &[&[1024, 1024], &[1024, 1024]], |x| &x[0] % &x[1]),
     of(DType::F64, job("matmul_f64", &[&[512, 512], &[512, 512]], product)),
     of(DType::F64, job("tanh_f64", &[&[512, 1024]], |x| energy(&x[0].tanh()))),
     of(DType::F64, job("softmax_f64", &[&[512, 1024]], |x| energy(&x[0].softmax(-1)))),
@@ -418,5 +420,8 @@ pub(super) const JOBS: &[Job] = &[
             in_f32(x, |x| nn::layer_norm(&x[0], &x[1], &x[2], EPSILON))
         }),
     ),
+    of(DType::Bf16, forward("row_bf16", &[&[1, 4096], &[4096, 4096]], |x| x[0].matmul(&x[1]))),
+    of(DType::F16, forward("column_f16", &[&[1024, 1024], &[1024, 1]], |x| x[0].matmul(&x[1]))),
+    of(DType::F16, forward("reversed_f16", &[&[1024, 1024]], |x| x[0].flip(1))),
     of(DType::F16, forward("gelu_f16", &[&[1024, 1024]], |x| in_f32(x, |x| x[0].gelu_tanh()))),
 ];

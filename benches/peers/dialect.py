@@ -39,6 +39,7 @@ if system == "jax":
         jax.nn.sigmoid, jax.nn.silu, jax.nn.softplus, lambda x: jax.nn.gelu(x, approximate=False))
     where, logsumexp, broadcast, rsqrt = np_.where, lambda x: jax.nn.logsumexp(x, -1), np_.broadcast_to, lax.rsqrt
     scatter = lambda n, i, x: np_.zeros((n, x.shape[1])).at[i].add(x)
+    remainder, reverse = np_.fmod, lambda x: np_.flip(x, 1)
     greatest, top, flip = lambda x, axis: x.max(axis), lambda x: lax.top_k(x, 16)[0], lambda x: np_.flip(x, (0, 1))
     tril, exp, stack, eye, ones = np_.tril, np_.exp, np_.stack, np_.eye, np_.ones
     clip, minimum, cumprod = np_.clip, np_.minimum, np_.cumprod
@@ -98,6 +99,7 @@ else:
         torch.as_tensor, torch.log, torch.sqrt, torch.tanh, torch.sin, torch.cos)
     einsum, cumsum, concat, zeros = torch.einsum, torch.cumsum, torch.cat, lambda shape: torch.zeros(*shape)
     permute, sort = lambda x, axes: x.permute(axes), lambda x, axis: torch.sort(x, axis)[0]
+    remainder, reverse = torch.fmod, lambda x: torch.flip(x, (1,))
     relu, softmax, gelu = torch.relu, torch.softmax, lambda x: F.gelu(x, approximate="tanh")
     log_softmax = lambda x: torch.log_softmax(x, -1)
     rows, along = lambda x, i: F.embedding(i, x), lambda x, i: torch.gather(x, 1, i)

@@ -253,6 +253,8 @@ results = [
     ("log_softmax_10", [[65536, 10]], lambda x: log_softmax(x[0])),
     ("cumsum_8", [[100000, 8]], lambda x: cumsum(x[0], 1)),
     ("sort_10", [[65536, 10]], lambda x: sort(x[0], 1)),
+    ("sort_3", [[300000, 3]], lambda x: sort(x[0], 1)),
+    ("remainder", [[1024, 1024]] * 2, lambda x: remainder(x[0], x[1])),
 ]
 of_dtypes = [
     ("matmul_f64", "float64", [[512, 512], [512, 512]], lambda x: energy(x[0] @ x[1])),
@@ -270,6 +272,9 @@ halves = [
     ("tanh_bf16", "bfloat16", [[1024, 1024]], lambda x: tanh(x[0])),
     ("softmax_bf16", "bfloat16", [[1024, 1024]], lambda x: softmax(x[0], -1)),
     ("layer_norm_bf16", "bfloat16", [[512, 768], [768], [768]], lambda x: layer_norm(*x)),
+    ("row_bf16", "bfloat16", [[1, 4096], [4096, 4096]], lambda x: x[0] @ x[1]),
+    ("column_f16", "float16", [[1024, 1024], [1024, 1]], lambda x: x[0] @ x[1]),
+    ("reversed_f16", "float16", [[1024, 1024]], lambda x: reverse(x[0])),
     ("gelu_f16", "float16", [[1024, 1024]], lambda x: gelu(x[0])),
 ]
 JOBS = ([(name, "float32", shapes, loss, True) for name, shapes, loss in with_gradient]

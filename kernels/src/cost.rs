@@ -12,7 +12,7 @@ use retape_runtime::DType;
 use crate::ir::{Affine, Inst, Kernel, Stage};
 use crate::library::Library;
 use crate::plan::{Step, Work};
-use crate::schedule::prepared;
+use crate::schedule::expanded;
 
 /// Floating-point operations and bytes of some work.
 ///
@@ -110,8 +110,8 @@ impl Step {
 }
 
 fn kernel_cost(kernel: &Kernel) -> StepCost {
-    // As it is compiled: `x^2` is a product.
-    let (whole, kernel) = (kernel, &prepared(kernel));
+    // As it is compiled, where `x^2` is a product, but with a remainder as one operation.
+    let (whole, kernel) = (kernel, &expanded(kernel));
     let points = |stage: Stage| match stage {
         Stage::Kept | Stage::Tail => kernel.kept_len() as u64,
         Stage::Element => kernel.n_points() as u64,

@@ -66,8 +66,8 @@ fn of_integers<'k>(op: Binary, x: Value<'k>, y: Value<'k>, float: DType) -> Valu
 
 /// The quotient or the remainder of integers of which a float has the first bits only.
 ///
-/// The rounded quotient is off by 2^-51 of itself and one at most, so that it leaves the divisor and 2^12 at most. What
-/// that leaves is below the divisor, but may have the other sign. Everything wraps, so that sums and products of numbers
+/// The rounded quotient is off by 2^-51 of itself and one at most, so that it leaves the divisor and 2^12 at most. The
+/// second one leaves less than the divisor, but it may have the other sign. Everything wraps, so that sums and products of numbers
 /// that do not fit are right where the result does; the quotient of the least number by -1 wraps to itself.
 fn of_long_integers<'k>(op: Binary, x: Value<'k>, y: Value<'k>) -> Value<'k> {
     let divisor = y.cast(DType::F64);
@@ -86,8 +86,10 @@ fn of_long_integers<'k>(op: Binary, x: Value<'k>, y: Value<'k>) -> Value<'k> {
     unless_zero(y, result)
 }
 
-/// Bits of a quotient that one of the [`FAR`] steps makes, and all that a quotient of `f32` may have. `f64` hold more, but
-/// a short formula would be made at all points, without a branch around it.
+/// Bits by which one of the [`FAR`] steps of a remainder of `f32` scales the divisor less than the one before. Quotients of
+/// `f32` are below 2^277, so that the first step, from 2^224 on, leaves 53 bits at most, as many as a quotient of `f64` may
+/// have, and each of the others [`STEP`]. Fewer and longer steps would do, but a short formula would be made at all points,
+/// without a branch around it.
 const STEP: i32 = 28;
 const FAR: i32 = 9;
 

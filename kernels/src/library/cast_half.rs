@@ -195,7 +195,7 @@ impl Convert for f16 {
     fn to_singles(x: &[f16], out: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("f16c") {
-            // SAFETY: the processor has the instructions, as was just checked.
+            // SAFETY: the processor has the instructions, as was just checked; those of F16C are a part of AVX.
             unsafe { halves_to_singles(x, out) };
             return;
         }
@@ -215,7 +215,9 @@ impl Convert for bf16 {
     type Stored = bf16;
 
     fn to_singles(x: &[bf16], out: &mut [f32]) {
-        let single = |x: &bf16| f32::from_bits(u32::from(x.to_bits()) << 16);
+        // NaN becomes quiet.
+        let quiet = |bits: u16| if bits & 0x7fff > 0x7f80 { bits | 0x40 } else { bits };
+        let single = |x: &bf16| f32::from_bits(u32::from(quiet(x.to_bits())) << 16);
         vectorized(
             #[inline(always)]
             || out.iter_mut().zip(x).for_each(|(out, x)| *out = single(x)),
@@ -240,6 +242,7 @@ impl Convert for bf16 {
 fn halves_to_singles(x: &[f16], out: &mut [f32]) {
     use std::arch::x86_64::{_mm_loadu_si128, _mm256_cvtph_ps, _mm256_storeu_ps};
     const N: usize = 8;
+    assert_eq!(x.len(), out.len(), "elements to convert");
     let (eights, rest) = out.as_chunks_mut::<N>();
     let (x, x_rest) = x.as_chunks::<N>();
     for (out, x) in eights.iter_mut().zip(x) {

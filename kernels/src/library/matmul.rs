@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::dense::{DenseKernel, check_arity, check_dtype, view, view_mut};
 use super::extents::{Checked, count, countable};
-use super::halves::run_in_blocks;
+use super::halves::{HalfProduct, LineLayout};
 use super::micro::{
     Engine, Output, Product, Real, Strided, is_narrow, is_one_task, is_shallow, is_split, is_streamed, is_unpacked,
     unpacked,
@@ -257,6 +257,30 @@ impl MatMul {
         MatMulCall { op: self, engine, a: a.as_ptr(), b: b.as_ptr(), c: c.as_mut_ptr(), epilogue: &|_| {} }.tall();
     }
 
+    /// Computes a product of 16-bit floats of one matrix block by block, if that pays; `false` if it does not.
+    pub(super) fn run_in_blocks(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> bool {
+        let (alone, MatMul { a, b, .. }) = (engine.alone(), self);
+        let operands = [(a, [a.row_stride, a.col_stride]), (b, [b.col_stride, b.row_stride])];
+        let product = HalfProduct {
+            dtype: self.dtype,
+            extents: [self.n_rows(), self.n, self.k],
+            operands: operands.map(|(layout, strides)| LineLayout { offset: layout.offset, strides }),
+            multiply: &|[m, n, k], [(a, a_strides), (b, b_strides)], c| {
+                let dense = |[row_stride, col_stride]: [usize; 2]| MatrixLayout {
+                    offset: 0,
+                    batch_strides: SmallVec::new(),
+                    row_stride,
+                    col_stride,
+                };
+                let (batch, layouts) = (SmallVec::new(), [dense(a_strides), dense(b_strides).transposed()]);
+                let [a_layout, b_layout] = layouts;
+                let block = MatMul { dtype: DType::F32, batch, m, n, k, a: a_layout, b: b_layout };
+                block.multiply(&alone, [a, b], c);
+            },
+        };
+        self.is_one_matrix() && product.run_in_blocks(inputs, outputs)
+    }
+
     /// Whether the batch of left matrices is one tall matrix, and all meet the same right matrix.
     pub(crate) fn is_one_matrix(&self) -> bool {
         // Strides that reach no second element can be any number.
@@ -288,7 +312,7 @@ impl DenseKernel for MatMul {
 
     fn run_halves(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         check_arity(inputs, outputs, 2);
-        if !run_in_blocks(self, engine, inputs, outputs) {
+        if !self.run_in_blocks(engine, inputs, outputs) {
             self.run_in_single(engine, inputs, outputs);
         }
     }

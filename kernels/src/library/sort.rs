@@ -6,7 +6,7 @@
 
 mod network;
 
-use std::ops::Range;
+use std::ops::RangeInclusive;
 
 use retape_runtime::DType;
 
@@ -47,7 +47,7 @@ const LINES: usize = if cfg!(test) { 20 } else { 1 << 10 };
 const NETWORK: usize = if cfg!(test) { 70 } else { 512 };
 
 /// The fewest and the most lines that a network sorts at once, and about the elements of them.
-const NETWORK_LINES: Range<usize> = 4..64;
+const NETWORK_LINES: RangeInclusive<usize> = 4..=64;
 const NETWORK_ELEMENTS: usize = 1 << 11;
 
 /// About the elements of a task of such lines.
@@ -106,7 +106,7 @@ impl Sort {
         let selects = self.len / 2 >= room && !(is_alone && self.len >= 2 * RUN);
         let n_entries = if selects { room } else { self.len };
         let n_lines = self.outer * self.inner;
-        let is_many = !selects && self.len <= NETWORK && n_lines >= NETWORK_LINES.start && self.kept > 0;
+        let is_many = !selects && self.len <= NETWORK && n_lines >= *NETWORK_LINES.start() && self.kept > 0;
         if let Some(sort_many) = T::SORT_MANY.filter(|_| is_many) {
             return sort_many(self, x, out, work);
         }
@@ -160,7 +160,7 @@ impl Sort {
 
     /// Sorts many short lines, each a column of a matrix.
     fn sort_many<T: Sortable<Entry = i64>>(&self, x: &[T], out: &mut [i64], work: usize) {
-        let n_lines = (NETWORK_ELEMENTS / self.len.max(1)).next_multiple_of(16).min(NETWORK_LINES.end);
+        let n_lines = (NETWORK_ELEMENTS / self.len.max(1)).next_multiple_of(16).min(*NETWORK_LINES.end());
         let n_lines = n_lines.min(self.outer * self.inner);
         if self.inner > 1 {
             let columns = n_lines.min(tile_columns(self.outer, self.inner));
@@ -338,8 +338,8 @@ mod tests {
         for dtype in DType::ALL.into_iter().filter(|d| is_number(*d)) {
             for descending in [false, true] {
                 for _ in 0..30 {
-                    let (outer, len) = (draw.below(4), [0, 1, 2, 9, 60, 300][draw.below(6)]);
-                    let inner = [0, 1, 3, 40][draw.below(4)];
+                    let (outer, len) = ([0, 1, 2, 3, 7, 130][draw.below(6)], [0, 1, 2, 9, 60, 300][draw.below(6)]);
+                    let inner = [0, 1, 1, 3, 40][draw.below(5)];
                     let kept = [len, len / 2, len.min(7), len.min(1), 0][draw.below(5)];
                     assert_twins(&Sort { dtype, outer, len, inner, descending, kept }.into(), &mut draw);
                 }

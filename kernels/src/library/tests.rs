@@ -12,6 +12,7 @@ use super::testing::on_one_and_two_threads;
 use super::{Conv2d, MatMul, MatrixLayout};
 
 mod conv;
+mod halves;
 
 /// A small generator of test data (xorshift); seeded, so that a failure repeats.
 struct Random(u64);

@@ -108,7 +108,7 @@ struct Finder<'k, K> {
     users: Vec<Option<Vec<usize>>>,
 }
 
-/// The number of instructions that some take as long as: the remainder of floats is a loop.
+/// The number of instructions that some take as long as: the remainder of floats is a loop, on a GPU as well.
 fn weight(kernel: &Kernel, dtypes: &[DType], ids: impl Iterator<Item = usize>) -> usize {
     let is_loop = |id: usize| dtypes[id].is_float() && matches!(kernel.insts[id], Inst::Binary(Binary::Rem, ..));
     ids.map(|id| if is_loop(id) { MIN_LEN } else { 1 }).sum()

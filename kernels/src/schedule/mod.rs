@@ -115,16 +115,32 @@ pub(crate) struct Schedule {
     pub(crate) scratch: usize,
 }
 
-/// The kernel in the form that is compiled.
+/// The kernel in the form that is compiled, except for quotients beside sums: they decide the order of additions as the one
+/// instruction that they are.
 pub(crate) fn prepared(kernel: &Kernel) -> Kernel {
-    simplify(&expand(&expand_quotients(&simplify(kernel))))
+    let simple = simplify(kernel);
+    simplify(&expand(&if has_sums(kernel) { simple } else { expand_quotients(&simple) }))
+}
+
+/// The kernel with functions as formulas, and quotients as they are.
+pub(crate) fn expanded(kernel: &Kernel) -> Kernel {
+    simplify(&expand(&simplify(kernel)))
+}
+
+fn has_sums(kernel: &Kernel) -> bool {
+    kernel.axes.iter().any(|axis| axis.reduced)
 }
 
 /// Schedules a verified, expanded kernel.
 pub(crate) fn schedule(kernel: &Kernel) -> Schedule {
     let mut schedule = settled(kernel);
-    for nest in schedule.nests.iter_mut().filter(|nest| nest.kernel.axes.iter().any(|axis| axis.reduced)) {
-        nest.kernel = simplify_coordinates(&nest.kernel);
+    for nest in &mut schedule.nests {
+        if has_sums(&nest.kernel) {
+            nest.kernel = simplify_coordinates(&nest.kernel);
+        }
+        if has_sums(kernel) {
+            nest.kernel = expand_quotients(&nest.kernel);
+        }
     }
     schedule
 }
@@ -253,4 +269,37 @@ fn unroll(kernel: &Kernel, traversal: Traversal) -> usize {
     let unroll = if reduces > 0 && insts <= 20 { 8 / reduces.next_power_of_two().min(8) } else { unroll };
     let unroll = unroll.clamp(1, if traversal == Traversal::Flat { 4 } else { 8 });
     if wide { (unroll / 2).max(1) } else { unroll }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The schedule of sums along rows of what `op` makes of two arrays.
+    fn sums(op: &str, dtype: &str) -> Schedule {
+        let text = format!(
+            "kernel (p0: {dtype}[4096], p1: {dtype}[4096], p2: f32[8] out) {{
+                axes a0 = 8, a1 = 512 reduced
+                %0 = load p0[a0 * 512 + a1]
+                %1 = load p1[a0 * 512 + a1]
+                %2 = {op} %0, %1
+                %3 = cast %2: f32
+                %4 = reduce sum %3
+                store p2[a0], %4
+            }}"
+        );
+        let kernel: Kernel = text.parse().unwrap();
+        kernel.verify().unwrap();
+        schedule(&prepared(&kernel))
+    }
+
+    #[test]
+    fn formulas_of_quotients_do_not_decide_the_order_of_additions() {
+        for (op, dtype) in [("rem", "f32"), ("rem", "f64"), ("div", "i32"), ("rem", "u8"), ("rem", "i64")] {
+            let [simple, divided] = ["mul", op].map(|op| sums(op, dtype));
+            let [simple, divided] = [&simple.nests, &divided.nests].map(|nests| &nests[0]);
+            assert_eq!((simple.unroll, simple.traversal), (divided.unroll, divided.traversal), "{op} of {dtype}");
+            assert!(divided.kernel.insts.len() > simple.kernel.insts.len(), "{op} of {dtype} has a formula");
+        }
+    }
 }
