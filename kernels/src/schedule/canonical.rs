@@ -6,8 +6,8 @@ use retape_runtime::{DType, Scalar};
 use smallvec::SmallVec;
 
 use super::MIN_VECTOR_EXTENT;
-use crate::ir::{Affine, Axis, AxisId, Inst, Kernel, Store, ValueId, operation};
-use crate::simplify::without_dead;
+use crate::ir::{Affine, Axis, AxisId, Inst, Kernel, KernelBuilder, Store, Value, ValueId, operation};
+use crate::simplify::{builder_like, without_dead};
 
 /// The canonical form; `None` if there is nothing to do.
 pub(crate) fn canonical(kernel: &Kernel) -> Option<Kernel> {
@@ -86,6 +86,31 @@ pub(super) fn select_axes(kernel: &Kernel, order: &[usize]) -> Kernel {
     let index = |axis: AxisId| order.iter().position(|&a| a == axis.index()).map(|a| AxisId(a as u32));
     let axes = order.iter().map(|&a| kernel.axes[a]).collect();
     rewritten(kernel, axes, &at, &index)
+}
+
+/// The kernel over other axes, given each access and each coordinate there.
+pub(super) fn over_axes(
+    kernel: &Kernel,
+    axes: &[Axis],
+    at: &dyn Fn(&Affine) -> Affine,
+    index: &dyn for<'k> Fn(&'k KernelBuilder, AxisId) -> Value<'k>,
+) -> Kernel {
+    let k = builder_like(kernel, axes);
+    let mut new: Vec<ValueId> = Vec::with_capacity(kernel.insts.len());
+    for inst in &kernel.insts {
+        let value = match inst {
+            Inst::Index(axis) => index(&k, *axis),
+            Inst::Load(param, map) => k.load(*param, at(map)),
+            Inst::Const(_) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!() => {
+                k.push(inst.map(|v: ValueId| new[v.index()]))
+            }
+        };
+        new.push(value.id());
+    }
+    for store in &kernel.stores {
+        k.store(store.param, at(&store.at), k.value(new[store.value.index()]));
+    }
+    k.finish()
 }
 
 fn rewritten(

@@ -11,10 +11,10 @@
 
 use std::cmp::Ordering;
 
-use super::canonical::affine;
+use super::canonical::{affine, over_axes};
 use super::short_rows::without_short_rows;
-use crate::ir::{Affine, Axis, AxisId, Binary, Compare, Inst, Kernel, KernelBuilder, Value, ValueId, operation};
-use crate::simplify::{AffineValue, bounds, builder_like, built, simplify_around_coordinates};
+use crate::ir::{Affine, Axis, AxisId, Binary, Compare, Inst, Kernel, KernelBuilder, ValueId, operation};
+use crate::simplify::{AffineValue, bounds, built, simplify_around_coordinates};
 
 /// The fewest points that are worth more than one nest.
 const MIN_POINTS: usize = 1 << 12;
@@ -156,7 +156,7 @@ fn parts(kernel: &Kernel, cut: Cut) -> Vec<Kernel> {
                 axes[axis.index()].extent = extent;
                 let from =
                     |at: &Affine| Affine { offset: at.offset + start as i64 * at.stride(axis.index()), ..at.clone() };
-                with_axes(kernel, &axes, &from, &|k, a| {
+                over_axes(kernel, &axes, &from, &|k, a| {
                     if a == axis { k.index(a) + start as i64 } else { k.index(a) }
                 })
             };
@@ -176,38 +176,13 @@ fn parts(kernel: &Kernel, cut: Cut) -> Vec<Kernel> {
                 affine(at.offset, (0..axes.len()).map(stride))
             };
             let behind = |a: AxisId| AxisId(a.0 + 1);
-            vec![with_axes(kernel, &axes, &split, &|k, a| match a.cmp(&axis) {
+            vec![over_axes(kernel, &axes, &split, &|k, a| match a.cmp(&axis) {
                 Ordering::Less => k.index(a),
                 Ordering::Equal => k.index(a) * length + k.index(behind(a)),
                 Ordering::Greater => k.index(behind(a)),
             })]
         }
     }
-}
-
-/// The kernel over other axes, given each access and each coordinate there.
-pub(super) fn with_axes(
-    kernel: &Kernel,
-    axes: &[Axis],
-    at: &dyn Fn(&Affine) -> Affine,
-    index: &dyn for<'k> Fn(&'k KernelBuilder, AxisId) -> Value<'k>,
-) -> Kernel {
-    let k = builder_like(kernel, axes);
-    let mut new: Vec<ValueId> = Vec::with_capacity(kernel.insts.len());
-    for inst in &kernel.insts {
-        let value = match inst {
-            Inst::Index(axis) => index(&k, *axis),
-            Inst::Load(param, map) => k.load(*param, at(map)),
-            Inst::Const(_) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!() => {
-                k.push(inst.map(|v: ValueId| new[v.index()]))
-            }
-        };
-        new.push(value.id());
-    }
-    for store in &kernel.stores {
-        k.store(store.param, at(&store.at), k.value(new[store.value.index()]));
-    }
-    k.finish()
 }
 
 /// The kernel with neighbouring axes as one, where their coordinates count positions in it and all accesses walk them so.
@@ -231,7 +206,7 @@ fn joined_at(kernel: &Kernel, outer: usize) -> Option<Kernel> {
     let mut axes = kernel.axes.clone();
     axes[outer].extent = axes[outer].extent.checked_mul(axes.remove(outer + 1).extent)?;
     let map = |at: &Affine| affine(at.offset, (0..axes.len()).map(|a| at.stride(if a < outer { a } else { a + 1 })));
-    let one = with_axes(kernel, &axes, &map, &|k, a| match a.index() {
+    let one = over_axes(kernel, &axes, &map, &|k, a| match a.index() {
         n if n == outer => k.index(a) / extent,
         n if n == outer + 1 => k.index(AxisId(outer as u32)) % extent,
         n if n < outer => k.index(a),

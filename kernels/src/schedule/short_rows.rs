@@ -7,7 +7,7 @@
 //!
 //! No sum is touched, since kernels with reduced axes stay as they are, so that no bit changes.
 
-use super::pieces::with_axes;
+use super::canonical::over_axes;
 use crate::ir::{Affine, AxisId, Inst, Kernel, Store};
 
 /// The shortest rows that are long enough: as many elements as the widest vector has.
@@ -45,7 +45,7 @@ fn with_last_axes_as_one(kernel: &Kernel) -> Option<Kernel> {
         Affine { offset: at.offset, strides }
     };
     let last = AxisId(outer as u32);
-    Some(with_axes(kernel, &axes, &at, &|k, axis| match axis.index() {
+    Some(over_axes(kernel, &axes, &at, &|k, axis| match axis.index() {
         n if n == outer => k.index(last) / row,
         n if n > outer => k.index(last) % row,
         _ => k.index(axis),
