@@ -267,13 +267,16 @@ impl Sort {
     }
 }
 
+/// Sorts lines of elements, given where the positions go and the work.
+type SortMany<T> = fn(&Sort, &[T], &mut [i64], usize);
+
 /// An element type that has a key.
 trait Sortable: Plain + PartialOrd {
     /// A key with its position in the line.
     type Entry: Ord + Copy + Send;
 
     /// Sorts short lines of such elements many at once, if an entry is a number that vectors hold.
-    const SORT_MANY: Option<fn(&Sort, &[Self], &mut [i64], usize)>;
+    const SORT_MANY: Option<SortMany<Self>>;
 
     fn entry(self, position: u32, descending: bool) -> Self::Entry;
     fn position(entry: Self::Entry) -> u32;
@@ -293,7 +296,7 @@ macro_rules! sortable {
         impl Sortable for $t {
             type Entry = $entry;
 
-            const SORT_MANY: Option<fn(&Sort, &[$t], &mut [i64], usize)> = $many;
+            const SORT_MANY: Option<SortMany<$t>> = $many;
 
             #[inline(always)]
             fn entry(self, position: u32, descending: bool) -> $entry {

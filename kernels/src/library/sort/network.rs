@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn all_sequences_of_two_numbers_are_sorted() {
         for n in 1..=14 {
-            let mut columns: Vec<i64> = (0..n << n).map(|at| (at % (1 << n) >> (at >> n)) & 1).collect();
+            let mut columns: Vec<i64> = (0..n << n).map(|at| ((at % (1 << n)) >> (at >> n)) & 1).collect();
             sort_columns(&mut columns, 1 << n);
             for column in 0..1 << n {
                 let sorted: Vec<i64> = columns[column..].iter().step_by(1 << n).copied().collect();
