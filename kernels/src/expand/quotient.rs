@@ -1,4 +1,5 @@
-//! Quotients of short integers and remainders in terms of quotients of floats, of which one instruction makes many.
+//! Quotients and remainders of integers, and remainders of floats, in terms of quotients of floats, of which one
+//! instruction makes many.
 //!
 //! A processor divides integers one by one, and the remainder of floats is a loop over the bits of a quotient. Source of
 //! the exact steps: the remainder of two floats is a float, so that a fused multiplication and addition of a quotient that
@@ -52,7 +53,7 @@ fn unless_zero<'k>(divisor: Value<'k>, result: Value<'k>) -> Value<'k> {
     if may_be(divisor, 0) { divisor.eq(0).select(result.like(0.0), result) } else { result }
 }
 
-/// The quotient or the remainder of integers; floats hold all of them, with more bits than two have.
+/// The quotient or the remainder of integers; the float has more bits than both operands together.
 ///
 /// A quotient of floats is rounded, but never up to the next integer: it is further from that than half a unit.
 fn of_integers<'k>(op: Binary, x: Value<'k>, y: Value<'k>, float: DType) -> Value<'k> {
@@ -67,8 +68,8 @@ fn of_integers<'k>(op: Binary, x: Value<'k>, y: Value<'k>, float: DType) -> Valu
 /// The quotient or the remainder of integers of which a float has the first bits only.
 ///
 /// The rounded quotient is off by 2^-51 of itself and one at most, so that it leaves the divisor and 2^12 at most. The
-/// second one leaves less than the divisor, but it may have the other sign. Everything wraps, so that sums and products of numbers
-/// that do not fit are right where the result does; the quotient of the least number by -1 wraps to itself.
+/// second one leaves less than the divisor, but it may have the other sign. Everything wraps, so that sums and products of
+/// numbers that do not fit are right where the result does; the quotient of the least number by -1 wraps to itself.
 fn of_long_integers<'k>(op: Binary, x: Value<'k>, y: Value<'k>) -> Value<'k> {
     let divisor = y.cast(DType::F64);
     let step = |x: Value<'k>| {
@@ -93,7 +94,7 @@ fn of_long_integers<'k>(op: Binary, x: Value<'k>, y: Value<'k>) -> Value<'k> {
 const STEP: i32 = 28;
 const FAR: i32 = 9;
 
-/// The remainder of floats with the sign of the first operand, without rounding.
+/// The remainder of floats with the sign of the first operand, without rounding; always the same NaN where there is none.
 fn remainder<'k>(x: Value<'k>, y: Value<'k>) -> Value<'k> {
     let (a, b) = (x.abs(), y.abs());
     let (far, digits, bits) = match x.dtype() {
@@ -105,7 +106,9 @@ fn remainder<'k>(x: Value<'k>, y: Value<'k>) -> Value<'k> {
     // Also where the divisor is infinite.
     let magnitude = a.lt(b).select(a, is_near.select(modulo(a, b), far));
     let (x, sign) = (x.bitcast(bits), x.like(-0.0).bitcast(bits));
-    (magnitude.bitcast(bits) | (x & sign)).bitcast(a.dtype())
+    let signed = (magnitude.bitcast(bits) | (x & sign)).bitcast(a.dtype());
+    // Operations of several NaN keep one of them, another one on vectors than in a call.
+    magnitude.eq(magnitude).select(signed, a.like(f64::NAN))
 }
 
 /// The remainder of `f32` without sign, of any quotient.

@@ -113,6 +113,23 @@ pub(super) fn over_axes(
     k.finish()
 }
 
+/// The kernel with an axis and the next one as one, if every access walks them so: their coordinates are a quotient and a
+/// remainder.
+pub(super) fn with_next_axis(kernel: &Kernel, outer: usize) -> Option<Kernel> {
+    let extent = i64::try_from(kernel.axes[outer + 1].extent).ok()?;
+    let are_rows = maps(kernel).all(|at| at.stride(outer + 1).checked_mul(extent) == Some(at.stride(outer)));
+    are_rows.then_some(())?;
+    let mut axes = kernel.axes.clone();
+    axes[outer].extent = axes[outer].extent.checked_mul(axes.remove(outer + 1).extent)?;
+    let map = |at: &Affine| affine(at.offset, (0..axes.len()).map(|a| at.stride(if a < outer { a } else { a + 1 })));
+    Some(over_axes(kernel, &axes, &map, &|k, a| match a.index() {
+        n if n == outer => k.index(a) / extent,
+        n if n == outer + 1 => k.index(AxisId(outer as u32)) % extent,
+        n if n < outer => k.index(a),
+        _ => k.index(AxisId(a.0 - 1)),
+    }))
+}
+
 fn rewritten(
     kernel: &Kernel,
     axes: Vec<Axis>,

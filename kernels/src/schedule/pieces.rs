@@ -11,7 +11,7 @@
 
 use std::cmp::Ordering;
 
-use super::canonical::{affine, over_axes};
+use super::canonical::{affine, over_axes, with_next_axis};
 use super::short_rows::without_short_rows;
 use crate::ir::{Affine, Axis, AxisId, Binary, Compare, Inst, Kernel, KernelBuilder, ValueId, operation};
 use crate::simplify::{AffineValue, bounds, built, simplify_around_coordinates};
@@ -198,20 +198,7 @@ fn joined(mut kernel: Kernel) -> Kernel {
 }
 
 fn joined_at(kernel: &Kernel, outer: usize) -> Option<Kernel> {
-    let extent = i64::try_from(kernel.axes[outer + 1].extent).ok()?;
-    let loads = kernel.insts.iter().filter_map(|inst| if let Inst::Load(_, at) = inst { Some(at) } else { None });
-    let mut maps = loads.chain(kernel.stores.iter().map(|store| &store.at));
-    let are_rows = maps.all(|at| at.stride(outer + 1).checked_mul(extent) == Some(at.stride(outer)));
-    are_rows.then_some(())?;
-    let mut axes = kernel.axes.clone();
-    axes[outer].extent = axes[outer].extent.checked_mul(axes.remove(outer + 1).extent)?;
-    let map = |at: &Affine| affine(at.offset, (0..axes.len()).map(|a| at.stride(if a < outer { a } else { a + 1 })));
-    let one = over_axes(kernel, &axes, &map, &|k, a| match a.index() {
-        n if n == outer => k.index(a) / extent,
-        n if n == outer + 1 => k.index(AxisId(outer as u32)) % extent,
-        n if n < outer => k.index(a),
-        _ => k.index(AxisId(a.0 - 1)),
-    });
+    let one = with_next_axis(kernel, outer)?;
     let one = simplify_around_coordinates(&one);
     let quotients = |kernel: &Kernel| {
         let is_quotient = |inst: &&Inst<ValueId>| matches!(inst, Inst::Binary(Binary::Div | Binary::Rem, ..));

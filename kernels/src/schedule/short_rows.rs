@@ -7,8 +7,8 @@
 //!
 //! No sum is touched, since kernels with reduced axes stay as they are, so that no bit changes.
 
-use super::canonical::over_axes;
-use crate::ir::{Affine, AxisId, Inst, Kernel, Store};
+use super::canonical::with_next_axis;
+use crate::ir::Kernel;
 
 /// The shortest rows that are long enough: as many elements as the widest vector has.
 const LONG: usize = 16;
@@ -27,39 +27,21 @@ pub(super) fn without_short_rows(kernel: Kernel) -> Kernel {
 }
 
 fn with_last_axes_as_one(kernel: &Kernel) -> Option<Kernel> {
-    let n_points = kernel.kept_len();
     let is_plain = !kernel.axes.iter().any(|axis| axis.reduced);
-    (is_plain && (MIN_POINTS..MAX_POINTS).contains(&n_points)).then_some(())?;
     let (outer, len) = (kernel.axes.len().checked_sub(2)?, kernel.axes.last()?.extent);
-    (len < LONG).then_some(())?;
-    let row = i64::try_from(len).ok()?;
-    let is_in_turn = |at: &Affine| at.stride(outer + 1) * row == at.stride(outer);
-    let is_row = |store: &Store| is_in_turn(&store.at) && store.at.stride(outer + 1) == 1;
-    let loads = |inst: &Inst<_>| if let Inst::Load(_, at) = inst { is_in_turn(at) } else { true };
-    (kernel.stores.iter().all(is_row) && kernel.insts.iter().all(loads)).then_some(())?;
-    let mut axes = kernel.axes.clone();
-    axes[outer].extent *= axes.pop()?.extent;
-    let at = |at: &Affine| {
-        let mut strides = at.strides.clone();
-        strides[outer] = strides.pop().unwrap_or(0);
-        Affine { offset: at.offset, strides }
-    };
-    let last = AxisId(outer as u32);
-    Some(over_axes(kernel, &axes, &at, &|k, axis| match axis.index() {
-        n if n == outer => k.index(last) / row,
-        n if n > outer => k.index(last) % row,
-        _ => k.index(axis),
-    }))
+    let is_row = kernel.stores.iter().all(|store| store.at.stride(outer + 1) == 1);
+    let is_short = len < LONG && (MIN_POINTS..MAX_POINTS).contains(&kernel.kept_len());
+    if is_plain && is_row && is_short { with_next_axis(kernel, outer) } else { None }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::ir::evaluate;
-    use crate::ir::random::{random_inputs, random_kernel_of_positions};
-    use crate::ir::{Binary, ValueId};
-    use crate::schedule::prepared;
     use retape_runtime::DType;
+
+    use super::*;
+    use crate::ir::random::{random_inputs, random_kernel_of_positions};
+    use crate::ir::{Binary, Inst, ValueId, evaluate};
+    use crate::schedule::prepared;
 
     fn outputs(kernel: &Kernel, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let written = kernel.params.iter().filter(|param| param.written);
@@ -115,7 +97,9 @@ mod tests {
             let divides = code.insts.iter().any(|inst| matches!(inst, Inst::Binary(Binary::Div | Binary::Rem, ..)));
             let position =
                 code.insts.iter().find_map(|inst| if let Inst::LoadAt(_, at) = *inst { Some(at) } else { None });
-            let is_short = |at: ValueId| matches!(code.insts[at.index()], Inst::Cast(_, x) if code.dtypes()[x.index()] == DType::I32);
+            let dtypes = code.dtypes();
+            let is_short =
+                |at: ValueId| matches!(code.insts[at.index()], Inst::Cast(_, x) if dtypes[x.index()] == DType::I32);
             assert!(!divides && position.is_some_and(is_short), "{code}");
             let inputs = random_inputs(&kernel, len as u64);
             assert!(outputs(&code, &inputs) == outputs(&kernel, &inputs), "{len}");
