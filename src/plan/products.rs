@@ -17,7 +17,8 @@ use crate::ops::{Lowering, SMALL_PRODUCT};
 use crate::types::ValueId;
 
 /// Up to so many steps a product of any size is a formula if vectors can lie along the rows of its right operand, or it
-/// has one column: reading and writing takes longer than so few multiplications, and the library packs what it reads.
+/// has no more columns than that: reading and writing takes longer than so few multiplications, and the library packs what
+/// it reads.
 const FEW_STEPS: usize = 4;
 
 /// The most steps that a kernel writes out: its code is as long as they are many.
@@ -31,7 +32,7 @@ pub(super) fn steps_of(values: &Values<'_>, id: ValueId) -> Option<usize> {
         let (_, at) = values.operand(values.graph.node(id).args[1]);
         at.strides.last().is_some_and(|&stride| stride <= 1)
     };
-    let is_flat = *k <= FEW_STEPS && (*n == 1 || are_rows_dense());
+    let is_flat = *k <= FEW_STEPS && (*n <= FEW_STEPS || are_rows_dense());
     let is_small = *k <= MAX_STEPS && n_multiplications <= SMALL_PRODUCT;
     ((is_flat || is_small) && n_multiplications > 0 && dtype.is_float()).then_some(*k)
 }

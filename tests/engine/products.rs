@@ -132,3 +132,17 @@ fn a_sum_of_small_products_is_one_kernel() {
     let of = |n: usize| x.slice_axis(0, n..n + 1).transpose().matmul(&y.slice_axis(0, n..n + 1));
     assert_eq!(bits(&sum), bits(&(1..6).fold(of(0), |sum, n| sum + of(n))));
 }
+
+#[test]
+fn many_tiny_products_are_a_kernel_whichever_operand_is_turned() {
+    let random = &mut Random::new(3);
+    for [m, n, k] in [[2, 2, 2], [3, 3, 3], [5, 4, 3]] {
+        let [a, b] = [[1000, m, k], [1000, n, k]].map(|shape| numbers(random, &shape, DType::F32));
+        let f = accelerate(|a: &Tensor, b: &Tensor| a.matmul(&b.transpose()));
+        let made = f.call(&a, &b).unwrap();
+        let plan = f.text(&f.signature(&a, &b), Form::Plan).unwrap();
+        assert_eq!((plan.matches("kernel (").count(), plan.matches("matmul{").count()), (1, 0), "{plan}");
+        let turned = View::Turned.of(&b, [k, n]);
+        assert_eq!(bits(&made), bits(&of_library(&a, &turned, [m, n, k])), "{m} by {n}, {k} steps");
+    }
+}

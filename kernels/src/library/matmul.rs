@@ -12,8 +12,8 @@ use super::dense::{DenseKernel, check_arity, check_dtype, view, view_mut};
 use super::extents::{Checked, count, countable};
 use super::halves::{HalfProduct, LineLayout};
 use super::micro::{
-    Engine, Output, Product, Real, Strided, is_narrow, is_one_task, is_shallow, is_split, is_streamed, is_unpacked,
-    unpacked,
+    Engine, MAX_TURNED, Output, Product, Real, Strided, is_narrow, is_one_task, is_shallow, is_split, is_streamed,
+    is_unpacked, unpacked, unpacked_of_turned,
 };
 use super::text::{Field, descriptor, split};
 use super::tile::{Tile, TileCallback, TileShape};
@@ -451,7 +451,14 @@ impl<T: Real> MatMulCall<'_, T> {
         }
         // Rows that lie apart are turned in registers.
         let is_turned = n == 1 && self.op.a.row_stride != 1 && is_streamed(m, a);
-        if self.engine.unpacked && (self.op.b.col_stride == 1 || n == 1) && !is_turned && is_unpacked(m, n, k) {
+        let is_small = self.engine.unpacked && is_unpacked(m, n, k);
+        if is_small && n > 1 && self.op.b.col_stride != 1 && k.saturating_mul(n) <= MAX_TURNED {
+            // SAFETY: as above.
+            unsafe { unpacked_of_turned(self.engine.level, [m, n, k], a, b, c) };
+            done(0..m, 0..n);
+            return;
+        }
+        if is_small && (self.op.b.col_stride == 1 || n == 1) && !is_turned {
             // A column whose rows lie side by side is the row of the transposed product, whose lanes are these rows.
             let is_row = n == 1 && self.op.a.row_stride == 1;
             let (extent, [a, b]) = if is_row { ([1, m, k], [b, a]) } else { ([m, n, k], [a, b]) };

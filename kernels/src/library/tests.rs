@@ -284,6 +284,21 @@ fn matmul_agrees_with_its_reference_where_it_is_cut() {
     assert!(split_depth(9, 17, 2500) < 2500 && block_depth(700) < 700, "the shapes above take these paths");
 }
 
+/// Right operands of small matrices whose columns are no neighbours, up to and above the size at which they are copied;
+/// those whose rows are none either.
+#[test]
+fn batches_of_small_matrices_agree_with_their_references() {
+    let mut random = Random(0x5a11);
+    for [m, n, k] in [[2, 2, 2], [3, 5, 7], [1, 16, 16], [9, 16, 17], [4, 255, 1], [5, 2, 128], [20, 20, 12]] {
+        for (dtype, gap) in [(DType::F32, 1), (DType::F64, 1), (DType::F32, 3)] {
+            let mut op = MatMul::contiguous(dtype, &[5], [m, n, k]);
+            op.b = MatrixLayout::contiguous(&[5], n, k * gap).transposed();
+            op.b.row_stride = gap;
+            check(&op, k, &mut random);
+        }
+    }
+}
+
 /// Rows below, at and above the tiles of all levels, columns below, at and above those of panels, chains of several blocks,
 /// operands with gaps behind their rows, and left ones in either order, in one task and in several: tasks copy panels of
 /// both operands while they multiply, or pack them.

@@ -43,8 +43,8 @@ pub(super) fn load_at_narrow<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> 
     (!is_narrow && !is_constant).then_some(())?;
     // An index that was loaded has all its bits until it is clamped.
     let is_sum = matches!(k.inst(x), Inst::Binary(Binary::Add | Binary::Sub, ..));
-    let leaves = if is_sum { Leaves::Clamped } else { Leaves::Coordinates };
-    let position = narrowed_from(k, x, leaves)?;
+    let clamped = || narrowed_from(k, x, Leaves::Clamped).filter(|_| is_sum);
+    let position = narrowed(k, x).or_else(clamped)?;
     Some(k.load_at(param, position.cast(DType::I64)))
 }
 

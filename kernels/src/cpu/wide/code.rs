@@ -1,5 +1,7 @@
 //! Straight-line code over virtual registers: the language between the choice of instructions and that of registers.
 
+use retape_runtime::DType;
+
 use super::encode::Len;
 use super::ops::Op;
 
@@ -47,6 +49,11 @@ pub(super) struct ElementAddress {
 }
 
 impl ElementAddress {
+    /// The address that moves with the position, by elements of a dtype.
+    pub(super) const fn moving(self, dtype: DType) -> ElementAddress {
+        ElementAddress { shift: Some(dtype.size().trailing_zeros() as u8), ..self }
+    }
+
     pub(super) const fn behind(self, bytes: i32) -> ElementAddress {
         ElementAddress { displacement: self.displacement + bytes, ..self }
     }

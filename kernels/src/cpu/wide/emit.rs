@@ -259,7 +259,7 @@ impl WideEmitter {
         }
     }
 
-    fn logic(&mut self, op: Binary, x: &WideVal, y: &WideVal) -> WideVal {
+    pub(super) fn logic(&mut self, op: Binary, x: &WideVal, y: &WideVal) -> WideVal {
         let (of_masks, of_words) = match op {
             Binary::Or | Binary::Max | Binary::Add => (ops::MASK_OR, ops::or(false)),
             Binary::Xor => (ops::MASK_XOR, ops::xor(false)),

@@ -46,18 +46,37 @@ fn widening(unit: MoveWidth) -> Op {
     }
 }
 
+impl Tail {
+    /// The lanes that have an element, as a value.
+    pub(super) fn lanes(self) -> WideVal {
+        WideVal::new(DType::Bool, smallvec![self.mask])
+    }
+}
+
 impl WideEmitter {
     /// Neighbouring elements.
     pub(super) fn load(&mut self, dtype: DType, from: ElementAddress, tail: Option<Tail>) -> WideVal {
-        match unit(dtype) {
-            Some(unit) => self.load_units(dtype, unit, from, tail),
-            None => self.load_words(dtype, from, tail),
+        match (unit(dtype), tail) {
+            (Some(unit), Some(tail)) if !self.level.has_masks() => {
+                let frame = self.regs.slot();
+                self.block.push(Code::CopyLeft { unit, memory: from, frame, left: tail.left, loads: true });
+                let from = ElementAddress { pointer: Cell::Register(RSP), shift: None, displacement: frame };
+                self.load_under(dtype, from, None)
+            }
+            _ => self.load_under(dtype, from, tail.map(|tail| tail.mask)),
         }
     }
 
-    fn load_words(&mut self, dtype: DType, from: ElementAddress, tail: Option<Tail>) -> WideVal {
+    /// Neighbouring elements, as far as a mask has their lanes; 0 in the other lanes. For short ones, masks must be registers
+    /// of their own.
+    pub(super) fn load_under(&mut self, dtype: DType, from: ElementAddress, mask: Option<Virtual>) -> WideVal {
+        if let Some(unit) = unit(dtype) {
+            let (op, to) = (widening(unit), self.vector());
+            self.push(Row::of(op, self.len, RegField::Define(to), RegOrMem::Memory(from)).masked(mask, true));
+            return self.elements(dtype, smallvec![to]);
+        }
         let wide = is_wide(dtype);
-        let masks = tail.map(|tail| self.masks(tail.mask, dtype));
+        let masks = mask.map(|mask| self.masks(mask, dtype));
         let n = if wide { 2 } else { 1 };
         let part = |n: usize| {
             let to = self.vector();
@@ -73,22 +92,6 @@ impl WideEmitter {
             to
         };
         WideVal::new(dtype, (0..n).map(part).collect())
-    }
-
-    fn load_units(&mut self, dtype: DType, unit: MoveWidth, from: ElementAddress, tail: Option<Tail>) -> WideVal {
-        let (mut from, mut mask) = (from, None);
-        match tail {
-            Some(tail) if self.level.has_masks() => mask = Some(tail.mask),
-            Some(tail) => {
-                let frame = self.regs.slot();
-                self.block.push(Code::CopyLeft { unit, memory: from, frame, left: tail.left, loads: true });
-                from = ElementAddress { pointer: Cell::Register(RSP), shift: None, displacement: frame };
-            }
-            None => {}
-        }
-        let (op, to) = (widening(unit), self.vector());
-        self.push(Row::of(op, self.len, RegField::Define(to), RegOrMem::Memory(from)).masked(mask, true));
-        self.elements(dtype, smallvec![to])
     }
 
     /// Elements that registers hold, short ones as zero-extended words.
@@ -125,17 +128,17 @@ impl WideEmitter {
         self.elements(dtype, parts)
     }
 
-    /// Neighbouring elements from a position on, of 64 bits or of 32, that is the same in all lanes; all of them are within
-    /// the parameter. Short ones need masks where a row ends.
+    /// Neighbouring elements from a position on, of 64 bits or of 32, that is the same in all lanes; all of them that a mask
+    /// has are within the parameter, and the other lanes are 0. For short ones, masks must be registers of their own.
     pub(super) fn load_from(
         &mut self,
         dtype: DType,
         from: ElementAddress,
         base: &WideVal,
-        tail: Option<Tail>,
+        mask: Option<Virtual>,
     ) -> Option<WideVal> {
         let (wide, far, base, size) = (is_wide(dtype), is_wide(base.dtype), base.regs[0], dtype.size());
-        let masks = tail.map(|tail| self.masks(tail.mask, dtype));
+        let masks = mask.map(|mask| self.masks(mask, dtype));
         let part = |n: usize| {
             let (to, mask) = (self.vector(), masks.as_ref().map(|masks| masks[n]));
             let is_vector = mask.is_some_and(|mask| self.regs.class(mask) == RegClass::Vector);

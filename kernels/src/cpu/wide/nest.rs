@@ -11,10 +11,10 @@ use super::emit::{VirtualRegs, WideEmitter, WideVal};
 use super::encode::{Alu, Constant, Memory, RAX, RDI, RSP, Rm};
 use super::memory::{StripSums, Tail};
 use super::ops;
+use super::positions::{PaddedRow, Positions, short_position};
 use super::regs::Registers;
 use crate::ir::{Affine, Binary, Compare, Inst, Kernel, Param, ValueId, operation};
 use crate::schedule::{FormPointer, LoopForm, LoopStep, Nest, Traversal};
-use crate::simplify::{bounds_of_clamped, built};
 
 /// Registers for pointers and counters.
 const CELLS: [u8; 9] = [8, 9, 10, 11, 3, 5, 12, 13, 14];
@@ -53,8 +53,8 @@ pub(super) struct WideLoops<'a> {
     pub(super) strips: Vec<StripSums>,
     /// Of each store, whether it goes past the caches.
     is_past: Vec<bool>,
-    /// Of each load at a computed position that reads neighbours, where the first of them lies.
-    row_starts: Vec<Option<ValueId>>,
+    /// The loads at computed positions that read neighbours.
+    positions: Positions,
     /// Of each value, whether it is one that no instruction needs.
     is_needless: Vec<bool>,
     free_cells: Vec<u8>,
@@ -73,7 +73,7 @@ impl<'a> WideLoops<'a> {
     ) -> Option<WideEmitter> {
         let kernel = &nest.kernel;
         is_within_reach(nest, form.axis).then_some(())?;
-        let row_starts = row_starts(form);
+        let positions = Positions::of(form, e.level.has_masks());
         let mut loops = WideLoops {
             e,
             nest,
@@ -88,8 +88,8 @@ impl<'a> WideLoops<'a> {
             accumulators: vec![],
             strips: vec![],
             is_past,
-            is_needless: needless(form, &row_starts),
-            row_starts,
+            is_needless: needless(form, &positions),
+            positions,
             free_cells: CELLS.iter().rev().copied().collect(),
         };
         loops.point(first);
@@ -259,6 +259,9 @@ impl<'a> WideLoops<'a> {
             let (x, y) = (self.operand(group, *x)?, self.operand(group, *y)?);
             return Some(self.e.float_chosen(op, &x, &y));
         }
+        if let (&Inst::Select(c, x, y), Some(row)) = (inst, self.positions.padded_rows[id]) {
+            return self.padded(group, [c, x, y], row);
+        }
         match inst {
             Inst::Load(_, at) if !matches!(at.stride(self.axis), 0 | 1) => {
                 let (dtype, (pointer, distance)) = (self.form.dtypes[id], self.form.load(id));
@@ -299,12 +302,11 @@ impl<'a> WideLoops<'a> {
         let Param { dtype, len, .. } = self.kernel.params[param.index()];
         let pointer = self.pointers[self.form.load(id).0];
         let from = ElementAddress { pointer, shift: None, displacement: 0 };
-        if let Some(start) = self.row_starts[id] {
+        if let Some(start) = self.positions.row_starts[id] {
             let VectorGroup { offset, tail } = self.groups[group?];
-            let shift = Some(dtype.size().trailing_zeros() as u8);
-            let from = ElementAddress { shift, ..from }.behind(offset * dtype.size() as i32);
+            let from = from.moving(dtype).behind(offset * dtype.size() as i32);
             let start = self.operand(None, start)?;
-            return self.e.load_from(dtype, from, &start, tail);
+            return self.e.load_from(dtype, from, &start, tail.map(|tail| tail.mask));
         }
         let last = len.checked_sub(1)?;
         let (x, of, last) = match short_position(self.form, x) {
@@ -317,6 +319,28 @@ impl<'a> WideLoops<'a> {
             at = self.e.binary(op, &at, &bound)?;
         }
         Some(if group.is_none() { self.e.load_one_from(dtype, from, &at) } else { self.e.load_at(dtype, from, &at) })
+    }
+
+    /// A select of a row's elements where its condition says that there are any, and of another value elsewhere.
+    fn padded(&mut self, group: Option<usize>, [c, x, y]: [ValueId; 3], row: PaddedRow) -> Option<WideVal> {
+        let Inst::LoadAt(param, _) = self.kernel.insts[x.index()] else { return None };
+        let Param { dtype, .. } = self.kernel.params[param.index()];
+        let [condition, other] = [c, y].map(|v| self.operand(group, v));
+        let (condition, other) = (condition?, other?);
+        let VectorGroup { offset, tail } = self.groups[group?];
+        let mask = tail.map_or(condition.regs[0], |tail| self.e.logic(Binary::And, &condition, &tail.lanes()).regs[0]);
+        let from = ElementAddress { pointer: self.pointers[self.form.load(x.index()).0], shift: None, displacement: 0 };
+        let from = from.moving(dtype).behind((offset + row.offset) * dtype.size() as i32);
+        let inside = match row.start {
+            Some(start) => {
+                let start = self.operand(None, start)?;
+                self.e.load_from(dtype, from, &start, Some(mask))?
+            }
+            None => self.e.load_under(dtype, from, Some(mask)),
+        };
+        // Lanes that a mask leaves out are 0.
+        let is_zero = other.constant.is_some_and(|c| c.bits == 0);
+        Some(if is_zero { inside } else { self.e.select(&condition, &inside, &other) })
     }
 
     /// Coordinates along the vector axis, as `i64` or as `i32`.
@@ -421,73 +445,30 @@ fn chosen(form: &LoopForm<'_>, id: usize) -> Option<Binary> {
     }
 }
 
-/// The 32 bits that a position comes from, if it is made in the loop that uses it.
-fn short_position(form: &LoopForm<'_>, x: ValueId) -> Option<ValueId> {
-    let Inst::Cast(DType::I64, short) = form.kernel.insts[x.index()] else { return None };
-    let is_of_elsewhere = form.loops.iter().any(|l| l.leaves.contains(&x.index()));
-    (form.dtypes[short.index()] == DType::I32 && !is_of_elsewhere).then_some(short)
-}
-
-/// Of each load at a computed position: where the row lies that it reads along the vector axis, if it is known to read one,
-/// within its parameter.
-pub(super) fn row_starts(form: &LoopForm<'_>) -> Vec<Option<ValueId>> {
-    let kernel = form.kernel;
-    let mut starts = vec![None; kernel.insts.len()];
-    if !kernel.insts.iter().any(|inst| matches!(inst, Inst::LoadAt(..))) {
-        return starts;
-    }
-    let (builder, ids) = built(kernel);
-    for (id, inst) in kernel.insts.iter().enumerate() {
-        let Inst::LoadAt(param, x) = *inst else { continue };
-        let is_inside =
-            |(low, high)| low >= 0 && usize::try_from(high).is_ok_and(|high| high < kernel.params[param.index()].len);
-        if form.is_grouped(id) && bounds_of_clamped(&builder, ids[x.index()]).is_some_and(is_inside) {
-            starts[id] = row_start(form, x);
-        }
-    }
-    starts
-}
-
-/// The other operand of a position that is a sum with the coordinate along the vector axis, if it does not depend on that.
-fn row_start(form: &LoopForm<'_>, x: ValueId) -> Option<ValueId> {
-    let uncast = |x: ValueId| {
-        let Inst::Cast(DType::I64 | DType::I32, from) = form.kernel.insts[x.index()] else { return x };
-        if form.dtypes[from.index()] == DType::U32 { x } else { from }
-    };
-    let x = uncast(x);
-    let Inst::Binary(Binary::Add, x, y) = form.kernel.insts[x.index()] else { return None };
-    matches!(form.dtypes[x.index()], DType::I32 | DType::I64).then_some(())?;
-    let is_coordinate = |x: ValueId| {
-        let Inst::Index(axis) = form.kernel.insts[uncast(x).index()] else { return false };
-        Some(axis.index()) == form.axis
-    };
-    let start = |x: ValueId, y: ValueId| (is_coordinate(x) && !form.is_grouped(y.index())).then_some(y);
-    start(x, y).or_else(|| start(y, x))
-}
-
 /// The values that no instruction needs: the comparisons of selects which are [operations](chosen) of their own, unless a
-/// branch tests them, the conversions of positions that loads [do without](short_position), and positions in rows.
-fn needless(form: &LoopForm<'_>, row_starts: &[Option<ValueId>]) -> Vec<bool> {
+/// branch tests them, the conversions of positions that loads [do without](short_position), positions in rows, and loads
+/// that are part of a select.
+fn needless(form: &LoopForm<'_>, positions: &Positions) -> Vec<bool> {
     let insts = &form.kernel.insts;
-    let is_candidate = |inst: &Inst<ValueId>| {
-        matches!(inst, Inst::Compare(..) | Inst::Cast(DType::I64 | DType::I32, _) | Inst::Binary(Binary::Add, ..))
-            || matches!(inst, Inst::Index(axis) if Some(axis.index()) == form.axis)
-    };
-    let mut is_needless: Vec<bool> = insts.iter().map(is_candidate).collect();
+    let mut is_needless: Vec<bool> = insts.iter().map(|inst| !matches!(inst, Inst::Reduce(..))).collect();
     form.kernel.stores.iter().for_each(|store| is_needless[store.value.index()] = false);
-    form.cold.all.iter().for_each(|region| is_needless[region.condition.index()] = false);
+    for region in &form.cold.all {
+        is_needless[region.condition.index()] = false;
+        region.selects.iter().for_each(|&id| is_needless[id] = false);
+    }
     for (id, inst) in insts.iter().enumerate().rev() {
         if is_needless[id] {
             continue;
         }
         let mut need = |v: ValueId| is_needless[v.index()] = false;
-        if let Inst::LoadAt(_, x) = inst {
-            need(row_starts[id].or_else(|| short_position(form, *x)).unwrap_or(*x));
-            continue;
+        match (inst, positions.padded_rows[id]) {
+            (Inst::Select(c, _, y), Some(row)) => [Some(*c), Some(*y), row.start].into_iter().flatten().for_each(need),
+            (Inst::LoadAt(_, x), _) => {
+                need(positions.row_starts[id].or_else(|| short_position(form, *x)).unwrap_or(*x));
+            }
+            // The condition of a select is the first operand.
+            _ => inst.operands().into_iter().skip(usize::from(chosen(form, id).is_some())).for_each(need),
         }
-        // The condition of a select is the first operand.
-        let n_folded = usize::from(chosen(form, id).is_some());
-        inst.operands().into_iter().skip(n_folded).for_each(need);
     }
     is_needless
 }

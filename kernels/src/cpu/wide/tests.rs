@@ -8,7 +8,7 @@ use retape_runtime::DType;
 use super::WideIsa;
 use super::encode::Assembled;
 use super::function::{assembled, emitted};
-use super::nest::row_starts;
+use super::positions::Positions;
 use super::strip::strips;
 #[cfg(unix)]
 use crate::cpu::tests::run_guarded;
@@ -24,6 +24,8 @@ use crate::ir::random::{
 use crate::ir::{Affine, Compare, Inst, Kernel, KernelBuilder, Param, ParamId, ReductionOp, Store, Value, ValueId};
 use crate::library::TileShape;
 use crate::schedule::{LoopForm, Nest, Schedule, cut_kernel, prepared, schedule, settled, tile_nest};
+
+mod padded;
 
 /// As few registers as an instruction can name, so that values must move.
 const FEW: u32 = super::regs::MOST_NAMED;
@@ -636,7 +638,7 @@ fn rows_at_computed_positions_are_read_as_vectors() {
             for (kind, kernel) in rows_of_table([7, 3, columns], dtype).into_iter().enumerate() {
                 let (inputs, schedule) = (random_inputs(&kernel, columns as u64), schedule(&kernel));
                 let name = format!("kind {kind} of {columns} of {dtype}");
-                let starts = |nest| row_starts(&LoopForm::of_nest(nest)).iter().flatten().count();
+                let starts = |nest| Positions::of(&LoopForm::of_nest(nest), true).row_starts.iter().flatten().count();
                 assert_eq!(schedule.nests.iter().map(starts).sum::<usize>(), 1, "{name}");
                 let n_wide = 2 * levels().iter().filter(|level| has_code(level)).count() * schedule.nests.len();
                 assert_eq!(check(&kernel, &inputs, &name), n_wide, "{name}");

@@ -62,6 +62,7 @@ use shallow::Shallow;
 pub(crate) use shallow::is_shallow;
 use sliding::Sliding;
 use small::Unpacked;
+pub(crate) use small::{MAX_TURNED, unpacked_of_turned};
 pub(crate) use softmax::SoftmaxReal;
 use tile::{Block, Lines};
 pub(crate) use window::{PixelRows, TapRows, Window, WindowAxis};

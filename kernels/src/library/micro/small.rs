@@ -1,6 +1,11 @@
 //! A whole small product, straight from its operands: packing would cost more than it saves.
 
-use super::{Real, block_depth};
+use super::drive::unpacked as unpacked_product;
+use super::pack::{PanelSource, Strided};
+use super::{Layout, Level, Real, block_depth};
+
+/// Elements at most of a right operand that is copied so that its columns are neighbours.
+pub(crate) const MAX_TURNED: usize = 256;
 
 /// A small product on strided operands; B has unit column stride.
 pub(super) struct Unpacked<T> {
@@ -101,5 +106,31 @@ unsafe fn unpacked_tile<T: Real, const M: usize, const W: usize>(x: &Unpacked<T>
             }
         }
         start = end;
+    }
+}
+
+/// Computes a small product whose B, of [`MAX_TURNED`] elements at most, has columns that are no neighbours.
+///
+/// # Safety
+///
+/// `c` is writable for m rows of n elements.
+///
+/// # Panics
+///
+/// Panics if B has more elements.
+pub(crate) unsafe fn unpacked_of_turned<T: Real>(
+    level: Level,
+    extent: [usize; 3],
+    a: &Strided<T>,
+    b: &Strided<T>,
+    c: *mut T,
+) {
+    let [_, n, k] = extent;
+    let mut turned = [T::ZERO; MAX_TURNED];
+    b.pack(0..n, 0..k, Layout::Interleaved, n, &mut turned[..n * k]);
+    // SAFETY: k rows of n elements, which live as long as the call; `c` is handed on.
+    unsafe {
+        let b = Strided::new(turned.as_ptr(), 1, n as isize);
+        unpacked_product(level, extent, a, &b, c, n);
     }
 }
