@@ -10,7 +10,9 @@ use retape_runtime::DType;
 use super::extents::{Checked, count, countable};
 use super::number::{Number, is_number, with_number};
 use super::text::descriptor;
-use super::view::{Plain, TileView, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
+use super::view::{
+    Plain, TileView, exactly, for_each_chunk, for_each_tile, only, tile_columns, vectorized, view, view_mut,
+};
 use crate::ensure::ensure;
 
 descriptor! {
@@ -39,6 +41,9 @@ descriptor! {
 
 /// Indices that are sorted out at a time.
 const CHUNK: usize = if cfg!(test) { 16 } else { 1024 };
+
+/// Elements or updates of a task of short lines.
+const LINES: usize = if cfg!(test) { 20 } else { 1 << 13 };
 
 impl ScatterAdd {
     fn check(&self) -> Checked {
@@ -153,6 +158,9 @@ impl ScatterAdd {
         out: &mut [T],
     ) {
         let extents = [self.outer, self.len, self.inner];
+        if self.along && self.inner == 1 && self.tile()[0] == self.len && self.len > 0 {
+            return self.scatter_lines(base, indices, updates, out);
+        }
         for_each_tile(out, extents, self.tile(), self.n_base() + self.n_updates(), &|mut tile| {
             let (o, columns) = (tile.outer, tile.columns.clone());
             let rows = o * self.len + tile.rows.start..o * self.len + tile.rows.end;
@@ -173,6 +181,32 @@ impl ScatterAdd {
                 #[inline(always)]
                 || self.add(&mut tile, indices, updates),
             );
+        });
+    }
+
+    /// Lines, one after the other, each with indices of its own.
+    fn scatter_lines<T: Number + Plain, I: Into<i64> + Copy + Sync>(
+        &self,
+        base: Option<&[T]>,
+        indices: &[I],
+        updates: &[T],
+        out: &mut [T],
+    ) {
+        let n_lines = LINES.div_ceil(self.len.max(self.n_indices)).max(1);
+        for_each_chunk(out, n_lines * self.len, self.n_base() + self.n_updates(), &|i, out| {
+            match base {
+                Some(base) => out.copy_from_slice(&base[i * n_lines * self.len..][..out.len()]),
+                None => out.fill(T::default()),
+            }
+            let updates = &updates[i * n_lines * self.n_indices..];
+            let mut pairs = indices[i * n_lines * self.n_indices..].iter().zip(updates);
+            for line in out.chunks_exact_mut(self.len) {
+                for (index, update) in pairs.by_ref().take(self.n_indices) {
+                    if let Some(x) = line.get_mut(self.position(*index)) {
+                        *x = x.plus(*update);
+                    }
+                }
+            }
         });
     }
 

@@ -14,9 +14,11 @@ use super::exchange::exchange;
 use super::extents::{Checked, count, countable};
 use super::number::{is_number, with_number};
 use super::text::descriptor;
-use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, vectorized, view, view_mut};
+use super::view::{
+    Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, vectorized_for_integers, view, view_mut,
+};
 use crate::ensure::ensure;
-use network::sort_columns;
+use network::{FirstRows, SELECTED_LINES};
 
 descriptor! {
     /// The positions (`i64`) that sort each line along an axis, or the first of them; equal elements keep their order and
@@ -49,6 +51,14 @@ const NETWORK: usize = if cfg!(test) { 70 } else { 512 };
 /// The fewest and the most lines that a network sorts at once, and about the elements of them.
 const NETWORK_LINES: RangeInclusive<usize> = 4..=64;
 const NETWORK_ELEMENTS: usize = 1 << 11;
+
+/// The rows of lines whose first elements are selected at once that are made before they are looked at; and how many times
+/// as long as what is kept such lines are at least, if that is so many elements at most, or more; shorter ones are sorted.
+const ROWS: usize = if cfg!(test) { 9 } else { 64 };
+const SELECTED: usize = if cfg!(test) { 2 } else { 8 };
+const FEW_SELECTED: usize = if cfg!(test) { 3 } else { 6 };
+const SHORT: usize = if cfg!(test) { 4 } else { 16 };
+const MORE_SELECTED: usize = if cfg!(test) { 8 } else { 128 };
 
 /// About the elements of a task of such lines.
 const TASK: usize = if cfg!(test) { 300 } else { 1 << 13 };
@@ -106,7 +116,8 @@ impl Sort {
         let selects = self.len / 2 >= room && !(is_alone && self.len >= 2 * RUN);
         let n_entries = if selects { room } else { self.len };
         let n_lines = self.outer * self.inner;
-        let is_many = !selects && self.len <= NETWORK && n_lines >= *NETWORK_LINES.start() && self.kept > 0;
+        let is_quick = (!selects && self.len <= NETWORK) || self.selects_many();
+        let is_many = is_quick && n_lines >= *NETWORK_LINES.start() && self.kept > 0;
         if let Some(sort_many) = T::SORT_MANY.filter(|_| is_many) {
             return sort_many(self, x, out, work);
         }
@@ -158,25 +169,44 @@ impl Sort {
         });
     }
 
-    /// Sorts many short lines, each a column of a matrix.
+    /// Whether the first ones of many lines are selected at once: where most rows of a matrix of them have none, so that
+    /// merging costs less than sorting, or looking at one element after the other.
+    fn selects_many(&self) -> bool {
+        let share = if self.kept <= SELECTED { FEW_SELECTED } else { MORE_SELECTED };
+        self.len >= SHORT && self.len / share >= self.kept
+    }
+
+    /// Sorts many lines at once, or the first elements of each; a line is a column of a matrix.
     fn sort_many<T: Sortable<Entry = i64>>(&self, x: &[T], out: &mut [i64], work: usize) {
-        let n_lines = (NETWORK_ELEMENTS / self.len.max(1)).next_multiple_of(16).min(*NETWORK_LINES.end());
-        let n_lines = n_lines.min(self.outer * self.inner);
+        let selects = self.selects_many();
+        let all = self.outer * self.inner;
+        let n_lines = if selects {
+            (all / 2).next_multiple_of(4).min(SELECTED_LINES)
+        } else {
+            (NETWORK_ELEMENTS / self.len.max(1)).next_multiple_of(16).min(*NETWORK_LINES.end())
+        };
+        let n_lines = n_lines.min(all);
+        let n_rows = if selects { self.len.min(ROWS) } else { self.len };
         if self.inner > 1 {
             let columns = n_lines.min(tile_columns(self.outer, self.inner));
             for_each_tile(out, [self.outer, self.kept, self.inner], [self.kept, columns], work, &|mut tile| {
                 let (width, columns) = (tile.columns.len(), tile.columns.clone());
-                let mut matrix = Vec::with_capacity(self.len * width);
-                vectorized(
+                let mut first = FirstRows::new(width, self.kept, n_rows, selects);
+                vectorized_for_integers(
                     #[inline(always)]
                     || {
-                        for (row, position) in (0..self.len).zip(0..) {
-                            let start = (tile.outer * self.len + row) * self.inner;
-                            let x = &x[start + columns.start..start + columns.end];
-                            matrix.extend(x.iter().map(|x| x.entry(position, self.descending)));
+                        for start in (0..self.len).step_by(n_rows) {
+                            let rows = start..(start + n_rows).min(self.len);
+                            first.add(rows.len(), |matrix| {
+                                for (row, entries) in rows.zip(matrix.chunks_exact_mut(width)) {
+                                    let at = (tile.outer * self.len + row) * self.inner;
+                                    let x = &x[at + columns.start..at + columns.end];
+                                    let pairs = entries.iter_mut().zip(x);
+                                    pairs.for_each(|(entry, x)| *entry = x.entry(row as u32, self.descending));
+                                }
+                            });
                         }
-                        sort_columns(&mut matrix, width);
-                        for (row, entries) in matrix.chunks_exact(width).take(self.kept).enumerate() {
+                        for (row, entries) in first.finish().chunks_exact(width).enumerate() {
                             let positions = entries.iter().map(|&entry| T::position(entry).into());
                             tile.row(row).iter_mut().zip(positions).for_each(|(out, position)| *out = position);
                         }
@@ -187,21 +217,29 @@ impl Sort {
         }
         let lines_of_task = TASK.div_ceil(self.len).next_multiple_of(n_lines);
         for_each_chunk(out, lines_of_task * self.kept, work, &|i, out| {
-            let [mut entries, mut matrix] = [(); 2].map(|()| vec![0; self.len * n_lines]);
+            let mut entries = vec![0; n_rows * n_lines];
             let mut positions = vec![0; self.kept * n_lines];
-            let numbers: Vec<u32> = (0..n_lines).flat_map(|_| (0..).take(self.len)).collect();
+            let numbers: Vec<u32> = (0..n_lines).flat_map(|_| (0..).take(n_rows)).collect();
             let x = x[i * lines_of_task * self.len..].chunks(self.len * n_lines);
+            let mut first = FirstRows::new(n_lines, self.kept, n_rows, selects);
             for (x, out) in x.zip(out.chunks_mut(self.kept * n_lines)) {
                 let width = x.len() / self.len;
-                let extents = [width, self.len];
-                vectorized(
+                first.reset(width);
+                vectorized_for_integers(
                     #[inline(always)]
                     || {
-                        let pairs = entries.iter_mut().zip(x.iter().zip(&numbers));
-                        pairs.for_each(|(entry, (x, &n))| *entry = x.entry(n, self.descending));
-                        exchange(&entries, self.len, extents, &mut matrix, width);
-                        sort_columns(&mut matrix[..x.len()], width);
-                        let pairs = positions.iter_mut().zip(&matrix[..self.kept * width]);
+                        for start in (0..self.len).step_by(n_rows) {
+                            let n = n_rows.min(self.len - start);
+                            // Whole lines are one run, others a run each.
+                            let runs = if n == self.len { 1 } else { width };
+                            for run in 0..runs {
+                                let (x, to) = (&x[run * self.len + start..], &mut entries[run * n..]);
+                                let pairs = to.iter_mut().zip(x.iter().zip(&numbers)).take(n * width / runs);
+                                pairs.for_each(|(entry, (x, &n))| *entry = x.entry(n + start as u32, self.descending));
+                            }
+                            first.add(n, |matrix| exchange(&entries, n, [width, n], matrix, width));
+                        }
+                        let pairs = positions.iter_mut().zip(first.finish());
                         pairs.for_each(|(position, &entry)| *position = T::position(entry).into());
                         exchange(&positions, width, [self.kept, width], out, self.kept);
                     },
@@ -343,7 +381,7 @@ mod tests {
                 for _ in 0..30 {
                     let (outer, len) = ([0, 1, 2, 3, 7, 130][draw.below(6)], [0, 1, 2, 9, 60, 300][draw.below(6)]);
                     let inner = [0, 1, 1, 3, 40][draw.below(5)];
-                    let kept = [len, len / 2, len.min(7), len.min(1), 0][draw.below(5)];
+                    let kept = [len, len / 2, len.min(7), len.min(5), len.min(1), 0][draw.below(6)];
                     assert_twins(&Sort { dtype, outer, len, inner, descending, kept }.into(), &mut draw);
                 }
             }

@@ -3,12 +3,13 @@
 //! A nest has vectors along its last axis; of a row that is shorter than a vector, the other lanes are idle, and each row
 //! is an iteration. Accesses that walk rows one after the other walk the elements of all rows as one axis; what a kernel
 //! computes from the coordinates of a row and a column, positions of elements among them, follows from a quotient and a
-//! remainder.
+//! remainder. Rows that are read from a computed place on, as those of a table, stay rows.
 //!
 //! No sum is touched, since kernels with reduced axes stay as they are, so that no bit changes.
 
 use super::canonical::with_next_axis;
-use crate::ir::Kernel;
+use crate::ir::{Binary, Inst, Kernel, ValueId, operation};
+use crate::simplify::simplify_around_coordinates;
 
 /// The shortest rows that are long enough: as many elements as the widest vector has.
 const LONG: usize = 16;
@@ -31,7 +32,36 @@ fn with_last_axes_as_one(kernel: &Kernel) -> Option<Kernel> {
     let (outer, len) = (kernel.axes.len().checked_sub(2)?, kernel.axes.last()?.extent);
     let is_row = kernel.stores.iter().all(|store| store.at.stride(outer + 1) == 1);
     let is_short = len < LONG && (MIN_POINTS..MAX_POINTS).contains(&kernel.kept_len());
-    if is_plain && is_row && is_short { with_next_axis(kernel, outer) } else { None }
+    if is_plain && is_row && is_short && !reads_rows(kernel) { with_next_axis(kernel, outer) } else { None }
+}
+
+/// Whether a kernel has loads at positions that are computed from the coordinate along the last axis, and all of them read
+/// neighbours along it, from a place on that each row computes: one load of a part of a vector is faster than one for each
+/// element. Short elements are read so only by machines that have masks for them.
+fn reads_rows(kernel: &Kernel) -> bool {
+    let kernel = simplify_around_coordinates(kernel);
+    let last = kernel.axes.len() - 1;
+    let mut differs: Vec<bool> = Vec::with_capacity(kernel.insts.len());
+    let (mut n_rows, mut n_others) = (0, 0);
+    for inst in &kernel.insts {
+        let is_coordinate = |v: ValueId| matches!(kernel.insts[v.index()], Inst::Index(axis) if axis.index() == last);
+        if let Inst::LoadAt(param, at) = *inst
+            && differs[at.index()]
+        {
+            let starts_row = |x: ValueId, y: ValueId| is_coordinate(x) && !differs[y.index()];
+            let is_row = matches!(kernel.insts[at.index()], Inst::Binary(Binary::Add, x, y)
+                if starts_row(x, y) || starts_row(y, x));
+            let is_whole = is_row && kernel.params[param.index()].dtype.size() >= 4;
+            *(if is_whole { &mut n_rows } else { &mut n_others }) += 1;
+        }
+        let is_along = match inst {
+            Inst::Index(axis) => axis.index() == last,
+            Inst::Load(_, at) => at.stride(last) != 0,
+            Inst::Const(_) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!() => false,
+        };
+        differs.push(is_along || inst.operands().iter().any(|v| differs[v.index()]));
+    }
+    n_rows > 0 && n_others == 0
 }
 
 #[cfg(test)]
@@ -103,6 +133,38 @@ mod tests {
             assert!(!divides && position.is_some_and(is_short), "{code}");
             let inputs = random_inputs(&kernel, len as u64);
             assert!(outputs(&code, &inputs) == outputs(&kernel, &inputs), "{len}");
+        }
+    }
+
+    /// A row of a table for each number.
+    fn rows_of_table(dtype: &str, len: usize) -> Kernel {
+        let text = format!(
+            "kernel (p0: i64[100], p1: {dtype}[{n}], p2: {dtype}[{n}] out) {{
+                axes a0 = 100, a1 = {len}
+                %0 = index a0
+                %1 = load_at p0, %0
+                %2 = const 0: i64
+                %3 = max %1, %2
+                %4 = const 99: i64
+                %5 = min %3, %4
+                %6 = const {len}: i64
+                %7 = mul %5, %6
+                %8 = index a1
+                %9 = add %7, %8
+                %10 = load_at p1, %9
+                store p2[a0 * {len} + a1], %10
+            }}",
+            n = 100 * len
+        );
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn rows_of_a_table_stay_rows() {
+        for len in 2..LONG {
+            let kernel = rows_of_table("f32", len);
+            assert_eq!(without_short_rows(kernel.clone()), kernel);
+            assert_eq!(without_short_rows(rows_of_table("f16", len)).axes.len(), 1);
         }
     }
 

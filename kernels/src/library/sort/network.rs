@@ -4,12 +4,121 @@
 //! instruction. Source: Batcher's merge exchange, Algorithm M of Knuth, "The Art of Computer Programming", volume 3,
 //! 5.2.2.
 
+/// The lines of which the first elements are selected at once, few so that often none of them has one in a row.
+pub(super) const SELECTED_LINES: usize = 16;
+
+/// Rows of as many elements are inserted one by one into so few.
+const INSERTED: usize = if cfg!(test) { 2 } else { 8 };
+
+/// The first rows of a matrix with sorted columns, while its rows come block by block.
+#[derive(Debug)]
+pub(super) struct FirstRows {
+    width: usize,
+    kept: usize,
+    /// The smallest elements so far of each column, in order, if rows are selected.
+    first: Option<Vec<i64>>,
+    /// Rows that wait, then room for those that come.
+    waiting: Vec<i64>,
+    n_waiting: usize,
+}
+
+impl FirstRows {
+    /// The `kept` first rows of `width` elements, of blocks of `block` rows at most. They are selected as blocks come, or
+    /// there is one block.
+    pub(super) fn new(width: usize, kept: usize, block: usize, selects: bool) -> FirstRows {
+        let n_waiting = block + if selects { kept } else { 0 };
+        let mut first = FirstRows {
+            width,
+            kept,
+            first: selects.then(|| vec![0; kept * width]),
+            waiting: vec![0; n_waiting * width],
+            n_waiting: 0,
+        };
+        first.reset(width);
+        first
+    }
+
+    /// Forgets all rows; those that come have `width` elements, as many as the first ones at most.
+    #[inline(always)]
+    pub(super) fn reset(&mut self, width: usize) {
+        (self.width, self.n_waiting) = (width, 0);
+        self.first.iter_mut().for_each(|first| first.fill(i64::MAX));
+    }
+
+    /// Adds rows that `make` writes. Elements are less than the largest number.
+    #[inline(always)]
+    pub(super) fn add(&mut self, n_rows: usize, make: impl FnOnce(&mut [i64])) {
+        let (width, start) = (self.width, self.n_waiting);
+        make(&mut self.waiting[start * width..(start + n_rows) * width]);
+        self.n_waiting += n_rows;
+        if self.first.is_none() {
+            return;
+        }
+        self.n_waiting = start;
+        for row in start..start + n_rows {
+            let last = self.first.as_deref().map_or(&[][..], |first| &first[(self.kept - 1) * width..]);
+            let row = row * width..(row + 1) * width;
+            let is_less = |(x, last): (&i64, &i64)| i64::from(x < last);
+            if self.waiting[row.clone()].iter().zip(last).map(is_less).fold(0, |any, one| any | one) == 0 {
+                continue;
+            }
+            if let (true, Ok(x)) = (self.kept <= INSERTED, self.waiting[row.clone()].try_into()) {
+                insert(self.first.as_deref_mut().unwrap_or_default(), x);
+                continue;
+            }
+            self.waiting.copy_within(row, self.n_waiting * width);
+            self.n_waiting += 1;
+            if self.n_waiting == self.kept {
+                self.merge();
+            }
+        }
+    }
+
+    /// Merges the rows that wait, as many as are kept, with the first ones.
+    #[inline(always)]
+    fn merge(&mut self) {
+        let (width, waiting) = (self.width, &mut self.waiting[..self.kept * self.width]);
+        let Some(first) = &mut self.first else { return };
+        let first = &mut first[..self.kept * width];
+        sort_columns(waiting, width);
+        // Of two sorted sequences, the smaller elements of the one and the other turned round are the first ones.
+        for (first, row) in first.chunks_exact_mut(width).zip(waiting.chunks_exact(width).rev()) {
+            first.iter_mut().zip(row).for_each(|(x, &y)| *x = y.min(*x));
+        }
+        sort_columns(first, width);
+        self.n_waiting = 0;
+    }
+
+    /// The first rows.
+    #[inline(always)]
+    pub(super) fn finish(&mut self) -> &[i64] {
+        let n = self.kept * self.width;
+        if self.first.is_some() {
+            self.waiting[self.n_waiting * self.width..n].fill(i64::MAX);
+            self.merge();
+        } else {
+            sort_columns(&mut self.waiting[..self.n_waiting * self.width], self.width);
+        }
+        &self.first.as_ref().unwrap_or(&self.waiting)[..n]
+    }
+}
+
+/// Inserts a row into some with sorted columns, whose last elements go.
+#[inline(always)]
+fn insert(rows: &mut [i64], mut x: [i64; SELECTED_LINES]) {
+    for row in rows.as_chunks_mut::<SELECTED_LINES>().0 {
+        for (x, y) in x.iter_mut().zip(row) {
+            (*y, *x) = ((*x).min(*y), (*x).max(*y));
+        }
+    }
+}
+
 /// Sorts each column of a matrix whose rows have `width` elements.
 ///
 /// # Panics
 /// If the elements are no whole rows.
 #[inline(always)]
-pub(super) fn sort_columns(matrix: &mut [i64], width: usize) {
+fn sort_columns(matrix: &mut [i64], width: usize) {
     assert!(width > 0 && matrix.len().is_multiple_of(width), "rows of {width} elements");
     let n = matrix.len() / width;
     // Elements at a distance of `distance` whose position has a certain bit are compared: `run` neighbours at a time.
@@ -73,6 +182,36 @@ mod tests {
                     let mut wanted = of(&matrix);
                     wanted.sort();
                     assert_eq!(of(&sorted), wanted, "column {column} of {n} by {width}");
+                }
+            }
+        }
+    }
+
+    /// Rows that come block by block: so few that they are inserted, more, as many as a block, and all of them.
+    #[test]
+    fn first_rows_are_those_of_sorted_columns() {
+        let mut draw = Draw::new(8);
+        for n in [5, 23, 90] {
+            for (width, kept) in [(16, 1), (16, 2), (16, 5), (3, 1), (7, 3), (16, 9), (40, 5)] {
+                let kept = usize::min(kept, n);
+                for block in [4, 10, n] {
+                    let mut first = FirstRows::new(width, kept, block, true);
+                    let mut all = FirstRows::new(width, kept, n, false);
+                    // The second matrix is narrower, and meets nothing of the first one.
+                    for width in [width, width - 1] {
+                        let matrix: Vec<i64> = (0..n * width).map(|_| draw.below(200) as i64 - 100).collect();
+                        first.reset(width);
+                        for rows in matrix.chunks(block * width) {
+                            first.add(rows.len() / width, |to| to.copy_from_slice(rows));
+                        }
+                        all.reset(width);
+                        all.add(n, |to| to.copy_from_slice(&matrix));
+                        let mut sorted = matrix;
+                        sort_columns(&mut sorted, width);
+                        for made in [&mut first, &mut all] {
+                            assert_eq!(made.finish(), &sorted[..kept * width], "{kept} of {n} by {width} in {block}");
+                        }
+                    }
                 }
             }
         }
