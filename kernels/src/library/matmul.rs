@@ -13,7 +13,7 @@ use super::extents::{Checked, count, countable};
 use super::halves::{HalfProduct, LineLayout};
 use super::micro::{
     Engine, MAX_TURNED, Output, Product, Real, Strided, is_narrow, is_one_task, is_shallow, is_split, is_streamed,
-    is_unpacked, unpacked, unpacked_of_turned,
+    is_unpacked, multiply_turned, multiply_unpacked,
 };
 use super::text::{Field, descriptor, split};
 use super::tile::{Tile, TileCallback, TileShape};
@@ -454,7 +454,7 @@ impl<T: Real> MatMulCall<'_, T> {
         let is_small = self.engine.unpacked && is_unpacked(m, n, k);
         if is_small && n > 1 && self.op.b.col_stride != 1 && k.saturating_mul(n) <= MAX_TURNED {
             // SAFETY: as above.
-            unsafe { unpacked_of_turned(self.engine.level, [m, n, k], a, b, c) };
+            unsafe { multiply_turned(self.engine.level, [m, n, k], a, b, c) };
             done(0..m, 0..n);
             return;
         }
@@ -463,7 +463,7 @@ impl<T: Real> MatMulCall<'_, T> {
             let is_row = n == 1 && self.op.a.row_stride == 1;
             let (extent, [a, b]) = if is_row { ([1, m, k], [b, a]) } else { ([m, n, k], [a, b]) };
             // SAFETY: as above.
-            unsafe { unpacked(self.engine.level, extent, a, b, c, extent[1]) };
+            unsafe { multiply_unpacked(self.engine.level, extent, a, b, c, extent[1]) };
             done(0..m, 0..n);
             return;
         }

@@ -7,6 +7,12 @@ use crate::ir::{Binary, Compare, Inst, KernelBuilder, ValueId};
 use crate::schedule::LoopForm;
 use crate::simplify::{AffineValue, bounds_of_clamped, built};
 
+/// Conditions within conditions that are looked at: a condition may have itself for both operands.
+const MAX_CONDITIONS: usize = 8;
+
+/// Elements from the start of a row to coordinate 0, at most: any instruction has room for them.
+const MAX_OFFSET: u32 = 1 << 24;
+
 /// The row that a select reads along the vector axis where its condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PaddedRow {
@@ -16,17 +22,17 @@ pub(super) struct PaddedRow {
     pub(super) offset: i32,
 }
 
-/// What is known of the loads at computed positions of a loop form.
+/// The loads at computed positions of a loop form that read neighbours.
 #[derive(Debug)]
 pub(super) struct Positions {
-    /// Of each load that reads neighbours within its parameter, where the first of them lies.
+    /// Of each load that reads them within its parameter, where the first of them lies.
     pub(super) row_starts: Vec<Option<ValueId>>,
     /// Of each select between a row's elements and another value, the row. Nothing else uses its load.
     pub(super) padded_rows: Vec<Option<PaddedRow>>,
 }
 
 /// Finds positions of one loop form.
-struct Finder<'f> {
+struct PositionFinder<'f> {
     form: &'f LoopForm<'f>,
     builder: KernelBuilder,
     /// The values of the form's kernel in the builder.
@@ -42,21 +48,24 @@ impl Positions {
             return positions;
         }
         let (builder, ids) = built(form.kernel);
-        let finder = Finder { form, builder, ids };
+        let finder = PositionFinder { form, builder, ids };
         for (id, inst) in insts.iter().enumerate() {
-            match *inst {
-                Inst::LoadAt(_, x) if finder.is_row(id) => positions.row_starts[id] = finder.row_start(x),
-                Inst::Select(condition, x, _) if are_registers || form.dtypes[x.index()].size() >= 4 => {
-                    positions.padded_rows[id] = finder.padded_row(condition, x);
-                }
-                _ => {}
+            if let Inst::LoadAt(_, x) = *inst
+                && finder.is_row(id)
+            {
+                positions.row_starts[id] = finder.row_start(x);
+            }
+            if let Inst::Select(condition, x, _) = *inst
+                && (are_registers || form.dtypes[x.index()].size() >= 4)
+            {
+                positions.padded_rows[id] = finder.padded_row(condition, x);
             }
         }
         positions
     }
 }
 
-impl Finder<'_> {
+impl PositionFinder<'_> {
     /// Whether a value is a load at a position that differs along the vector axis and lies within its parameter.
     fn is_row(&self, id: usize) -> bool {
         let Inst::LoadAt(param, x) = self.form.kernel.insts[id] else { return false };
@@ -97,9 +106,10 @@ impl Finder<'_> {
         let along = self.affine(along)?;
         let &[(axis, 1)] = &along.terms[..] else { return None };
         (Some(axis.index()) == form.axis).then_some(())?;
-        let [least, most] = self.implied(condition, &along);
+        let [least, most] = self.implied(condition, &along, MAX_CONDITIONS);
         let is_inside = least >= low && high.is_none_or(|high| most.is_some_and(|most| most <= high));
-        is_inside.then_some(PaddedRow { start, offset: i32::try_from(along.offset).ok()? })
+        let offset = i32::try_from(along.offset).ok().filter(|offset| offset.unsigned_abs() < MAX_OFFSET)?;
+        is_inside.then_some(PaddedRow { start, offset })
     }
 
     /// The operands of a sum of integers: one that is the same along the vector axis, then one that is not.
@@ -133,19 +143,18 @@ impl Finder<'_> {
     }
 
     /// The least and the largest value that an integer has where a condition holds, as far as the condition says.
-    fn implied(&self, condition: ValueId, x: &AffineValue) -> [Option<i64>; 2] {
+    fn implied(&self, condition: ValueId, x: &AffineValue, depth: usize) -> [Option<i64>; 2] {
+        let Some(depth) = depth.checked_sub(1) else { return [None; 2] };
         let one_of =
             |p: Option<i64>, q: Option<i64>, f: fn(i64, i64) -> i64| p.zip(q).map(|(p, q)| f(p, q)).or(p).or(q);
-        match self.form.kernel.insts[condition.index()] {
-            Inst::Binary(Binary::And, p, q) if self.form.dtypes[condition.index()] == DType::Bool => {
-                let [[p_least, p_most], [q_least, q_most]] = [p, q].map(|v| self.implied(v, x));
-                [one_of(p_least, q_least, i64::max), one_of(p_most, q_most, i64::min)]
-            }
-            Inst::Compare(op @ (Compare::Lt | Compare::Le), p, q) => {
-                self.compared([p, q], i64::from(op == Compare::Lt), x).unwrap_or_default()
-            }
-            _ => [None; 2],
+        let inst = &self.form.kernel.insts[condition.index()];
+        if let Inst::Compare(op @ (Compare::Lt | Compare::Le), p, q) = *inst {
+            return self.compared([p, q], i64::from(op == Compare::Lt), x).unwrap_or_default();
         }
+        // Of truth values, since that is what a condition is.
+        let Inst::Binary(Binary::And, p, q) = *inst else { return [None; 2] };
+        let [[p_least, p_most], [q_least, q_most]] = [p, q].map(|v| self.implied(v, x, depth));
+        [one_of(p_least, q_least, i64::max), one_of(p_most, q_most, i64::min)]
     }
 
     /// The same of the condition that `p` is at least `distance` less than `q`.

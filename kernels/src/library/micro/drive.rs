@@ -13,8 +13,7 @@ use smallvec::SmallVec;
 
 use super::copy::Staging;
 use super::grid::{ColumnSource, Grid, ROWS, rows_of_copies};
-use super::pack::{CHUNK, PanelSource, Strided};
-use super::small::Unpacked;
+use super::pack::{CHUNK, PanelSource};
 use super::tile::Block;
 use super::{Kernels, Layout, Level, Real, block_depth, with_scratch};
 use crate::library::view::vectorized;
@@ -183,34 +182,6 @@ fn add_up<T: Real>(to: &mut [T], partial: &[T], at: usize, size: usize) {
             }
         }
     }
-}
-
-/// Computes small products directly; `a` and `b` are given for each, `b` with unit row stride.
-///
-/// # Safety
-///
-/// `c` is writable for m rows of n elements at distance `stride`.
-pub(crate) unsafe fn unpacked<T: Real>(
-    level: Level,
-    extent: [usize; 3],
-    a: &Strided<T>,
-    b: &Strided<T>,
-    c: *mut T,
-    stride: usize,
-) {
-    let [m, n, k] = extent;
-    let (b_data, b_outer, b_inner) = b.parts();
-    debug_assert!(b_outer == 1 || n == 1, "columns are neighbours");
-    if k == 0 {
-        for i in 0..m {
-            // SAFETY: row `i` of the output.
-            unsafe { std::slice::from_raw_parts_mut(c.add(i * stride), n) }.fill(T::ZERO);
-        }
-        return;
-    }
-    let x = Unpacked { extent, a: a.parts(), b: (b_data, b_inner), c: (c, stride) };
-    // SAFETY: the level is present, and the operands cover the extents by their own contract.
-    unsafe { (T::kernels(level).unpacked)(&x) }
 }
 
 impl Engine {

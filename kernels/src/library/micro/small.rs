@@ -1,6 +1,5 @@
 //! A whole small product, straight from its operands: packing would cost more than it saves.
 
-use super::drive::unpacked as unpacked_product;
 use super::pack::{PanelSource, Strided};
 use super::{Layout, Level, Real, block_depth};
 
@@ -109,6 +108,34 @@ unsafe fn unpacked_tile<T: Real, const M: usize, const W: usize>(x: &Unpacked<T>
     }
 }
 
+/// Computes small products directly; `a` and `b` are given for each, `b` with unit row stride.
+///
+/// # Safety
+///
+/// `c` is writable for m rows of n elements at distance `stride`.
+pub(crate) unsafe fn multiply_unpacked<T: Real>(
+    level: Level,
+    extent: [usize; 3],
+    a: &Strided<T>,
+    b: &Strided<T>,
+    c: *mut T,
+    stride: usize,
+) {
+    let [m, n, k] = extent;
+    let (b_data, b_outer, b_inner) = b.parts();
+    debug_assert!(b_outer == 1 || n == 1, "columns are neighbours");
+    if k == 0 {
+        for i in 0..m {
+            // SAFETY: row `i` of the output.
+            unsafe { std::slice::from_raw_parts_mut(c.add(i * stride), n) }.fill(T::ZERO);
+        }
+        return;
+    }
+    let x = Unpacked { extent, a: a.parts(), b: (b_data, b_inner), c: (c, stride) };
+    // SAFETY: the level is present, and the operands cover the extents by their own contract.
+    unsafe { (T::kernels(level).unpacked)(&x) }
+}
+
 /// Computes a small product whose B, of [`MAX_TURNED`] elements at most, has columns that are no neighbours.
 ///
 /// # Safety
@@ -118,7 +145,7 @@ unsafe fn unpacked_tile<T: Real, const M: usize, const W: usize>(x: &Unpacked<T>
 /// # Panics
 ///
 /// Panics if B has more elements.
-pub(crate) unsafe fn unpacked_of_turned<T: Real>(
+pub(crate) unsafe fn multiply_turned<T: Real>(
     level: Level,
     extent: [usize; 3],
     a: &Strided<T>,
@@ -131,6 +158,6 @@ pub(crate) unsafe fn unpacked_of_turned<T: Real>(
     // SAFETY: k rows of n elements, which live as long as the call; `c` is handed on.
     unsafe {
         let b = Strided::new(turned.as_ptr(), 1, n as isize);
-        unpacked_product(level, extent, a, &b, c, n);
+        multiply_unpacked(level, extent, a, &b, c, n);
     }
 }
