@@ -6,7 +6,7 @@ use std::ops::Range;
 use retape_runtime::{DType, bf16, f16};
 
 use super::cast_half::Convert;
-use super::micro::{block_depth, is_split, with_scratch};
+use super::micro::{Engine, Strided, block_depth, is_split, with_scratch};
 use super::view::{Plain, for_each_tile, view, view_mut};
 
 /// The most rows, or columns, of the result for which the other operand is cut: with more, a product takes longer than
@@ -53,6 +53,7 @@ pub(super) struct HalfProduct<'f> {
     /// Rows, columns and terms.
     pub(super) extents: [usize; 3],
     pub(super) operands: [LineLayout; 2],
+    pub(super) engine: &'f Engine,
     /// Computes a block of it.
     pub(super) multiply: MultiplySingles<'f>,
 }
@@ -100,6 +101,9 @@ impl HalfProduct<'_> {
         };
         let (rows, columns) = (operand(0), operand(1));
         let out = view_mut::<H>(outputs[0], m * n);
+        if (m == 1 || n == 1) && self.run_column(if n == 1 { [rows, columns] } else { [columns, rows] }, out) {
+            return true;
+        }
         // The other operand is the same for all blocks.
         let (cut, whole, n_whole) = if cuts_rows { (rows, columns, n) } else { (columns, rows, m) };
         // Chains of additions end where those of the product as a whole do, so that no bit differs.
@@ -136,5 +140,29 @@ impl HalfProduct<'_> {
             });
         });
         true
+    }
+
+    /// Multiplies the lines of a matrix, as they lie in memory, by a vector; `false` if there is no code for that.
+    fn run_column<H: Half>(&self, [matrix, vector]: [HalfOperand<'_, H>; 2], out: &mut [H]) -> bool {
+        let (n_lines, [_, _, k]) = (out.len(), self.extents);
+        let LineLayout { offset, strides: [line, term] } = matrix.layout;
+        let last = offset + (n_lines - 1) * line + (k - 1) * term;
+        assert!(last < matrix.x.len(), "an operand of {} elements needs {}", matrix.x.len(), last + 1);
+        with_scratch(k + n_lines, |singles: &mut [f32]| {
+            let (x, sums) = singles.split_at_mut(k);
+            vector.widen(0..1, 0..k, x);
+            let first = matrix.x[offset..].as_ptr().cast();
+            // SAFETY: the elements of the matrix were checked to be there, and have 16 bits; the vector has one of each step, and
+            // there is a sum for each line.
+            let is_done = unsafe {
+                let x = Strided::new(x.as_ptr(), 1, 1);
+                let is_f16 = self.dtype == DType::F16;
+                self.engine.multiply_half_column(is_f16, [n_lines, k], (first, [line, term]), &x, sums.as_mut_ptr())
+            };
+            if is_done {
+                H::from_singles(sums, out);
+            }
+            is_done
+        })
     }
 }

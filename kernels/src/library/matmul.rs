@@ -265,6 +265,7 @@ impl MatMul {
             dtype: self.dtype,
             extents: [self.n_rows(), self.n, self.k],
             operands: operands.map(|(layout, strides)| LineLayout { offset: layout.offset, strides }),
+            engine,
             multiply: &|[m, n, k], [(a, a_strides), (b, b_strides)], c| {
                 let dense = |[row_stride, col_stride]: [usize; 2]| MatrixLayout {
                     offset: 0,

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::drive::{Engine, Output};
 use super::grid::is_one_task;
+use super::operand::Operand;
 use super::pack::Strided;
 use super::parts::PartTasks;
 use super::simd::Simd;
@@ -30,14 +31,14 @@ const RUN: usize = 16;
 const AHEAD: usize = 64;
 
 /// Rows of a matrix times a vector: element (i, k) of the matrix is at `a + i * a_row + k * a_step`.
-pub(super) struct Column<T> {
+pub(super) struct Column<A, T> {
     /// Rows, which lie one after the other in the result.
     pub(super) rows: usize,
     /// Length of the sums, and of their chains.
     pub(super) steps: usize,
     pub(super) depth: usize,
     /// The matrix, the distance of its rows and that of its steps, one of which is 1.
-    pub(super) a: *const T,
+    pub(super) a: *const A,
     pub(super) a_row: usize,
     pub(super) a_step: usize,
     /// The vector and the distance of its elements.
@@ -46,6 +47,19 @@ pub(super) struct Column<T> {
     /// The result.
     pub(super) c: *mut T,
 }
+
+/// Computes the rows of a column.
+pub(super) type ColumnKernel<A, T> = unsafe fn(&Column<A, T>);
+
+/// A matrix from its first element on, and the distances of its rows and steps, one of which is 1.
+struct ColumnMatrix<A> {
+    a: *const A,
+    a_row: usize,
+    a_step: usize,
+}
+
+// SAFETY: only read, and its makers ask that the memory outlives every use.
+unsafe impl<A: Sync> Sync for ColumnMatrix<A> {}
 
 /// Whether a matrix of `rows` rows times a vector is computed without panels.
 pub(crate) fn is_streamed<T: Real>(rows: usize, a: &Strided<T>) -> bool {
@@ -61,25 +75,68 @@ impl Engine {
     /// nobody else uses these.
     pub(crate) unsafe fn multiply_column<T: Real>(
         &self,
-        [rows, k]: [usize; 2],
-        operands: [&Strided<T>; 2],
+        extents: [usize; 2],
+        [a, x]: [&Strided<T>; 2],
         c: *mut T,
         done: &(dyn Fn(Range<usize>) + Sync),
     ) {
-        debug_assert!(is_streamed(rows, operands[0]), "strides are no distances");
-        let unit = if operands[0].parts().1 == 1 { WIDE } else { FEW_ROWS };
+        debug_assert!(is_streamed(extents[0], a), "strides are no distances");
+        let (a, a_row, a_step) = a.parts();
+        let matrix = ColumnMatrix { a, a_row: a_row.unsigned_abs(), a_step: a_step.unsigned_abs() };
+        // SAFETY: handed on.
+        unsafe { self.multiply_column_by(T::kernels(self.level).column, extents, &matrix, x, c, done) };
+    }
+
+    /// The same of a matrix of bits of 16-bit floats, `f16` or `bf16`, whose rows or steps are neighbours; `false` if there
+    /// are few rows, or this level has no code for it.
+    ///
+    /// # Safety
+    ///
+    /// As [`Engine::multiply_column`], for rows and steps at distances of `strides`.
+    pub(crate) unsafe fn multiply_half_column(
+        &self,
+        is_f16: bool,
+        extents: [usize; 2],
+        (a, [a_row, a_step]): (*const u16, [usize; 2]),
+        x: &Strided<f32>,
+        c: *mut f32,
+    ) -> bool {
+        let Some(columns) = f32::kernels(self.level).half_columns.filter(|_| extents[0] >= FEW_ROWS) else {
+            return false;
+        };
+        let kernel = columns[usize::from(is_f16)];
+        // SAFETY: handed on; the kernel is that of the elements.
+        unsafe { self.multiply_column_by(kernel, extents, &ColumnMatrix { a, a_row, a_step }, x, c, &|_| {}) };
+        true
+    }
+
+    /// Multiplies by a kernel.
+    ///
+    /// # Safety
+    ///
+    /// As [`Engine::multiply_column`]; the kernel is one of this level.
+    unsafe fn multiply_column_by<A: Sync, T: Real>(
+        &self,
+        kernel: ColumnKernel<A, T>,
+        [rows, k]: [usize; 2],
+        matrix: &ColumnMatrix<A>,
+        x: &Strided<T>,
+        c: *mut T,
+        done: &(dyn Fn(Range<usize>) + Sync),
+    ) {
+        let unit = if matrix.a_row == 1 { WIDE } else { FEW_ROWS };
         let tasks = PartTasks::new([rows, 1, k], unit);
         let out = Output { data: c, stride: 1, rows: None };
         if tasks.parts == 1 {
             // SAFETY: handed on.
-            unsafe { self.column_tasks(&tasks, operands, &out, done) };
+            unsafe { self.column_tasks(kernel, &tasks, (matrix, x), &out, done) };
             return;
         }
         with_scratch::<T, _>(rows * tasks.parts, |partial| {
             let all = Output { data: partial.as_mut_ptr(), stride: 1, rows: None };
             // SAFETY: the scratch has the rows of each part; the output is handed on.
             unsafe {
-                self.column_tasks(&tasks, operands, &all, &|_| {});
+                self.column_tasks(kernel, &tasks, (matrix, x), &all, &|_| {});
                 self.add_parts(partial, [rows, 1], &out);
             }
         });
@@ -91,31 +148,33 @@ impl Engine {
     /// # Safety
     ///
     /// As [`Engine::multiply_column`], for an output with the rows of each part.
-    unsafe fn column_tasks<T: Real>(
+    unsafe fn column_tasks<A: Sync, T: Real>(
         &self,
+        kernel: ColumnKernel<A, T>,
         tasks: &PartTasks,
-        [a, x]: [&Strided<T>; 2],
+        (matrix, x): (&ColumnMatrix<A>, &Strided<T>),
         out: &Output<'_, T>,
         done: &(dyn Fn(Range<usize>) + Sync),
     ) {
-        let (kernels, depth) = (T::kernels(self.level), block_depth(tasks.k));
+        let depth = block_depth(tasks.k);
         let run = |task: usize| {
             let (part, rows, steps) = tasks.of(task);
-            let ((a, a_row, a_step), (x, _, x_step)) = (a.parts(), x.parts());
+            let &ColumnMatrix { a, a_row, a_step } = matrix;
+            let (x, _, x_step) = x.parts();
             let column = Column {
                 rows: rows.len(),
                 steps: steps.len(),
                 depth,
-                a: a.wrapping_offset(rows.start as isize * a_row + steps.start as isize * a_step),
-                a_row: a_row.unsigned_abs(),
-                a_step: a_step.unsigned_abs(),
+                a: a.wrapping_add(rows.start * a_row + steps.start * a_step),
+                a_row,
+                a_step,
                 x: x.wrapping_offset(steps.start as isize * x_step),
                 x_step,
                 c: out.row(part * tasks.rows + rows.start),
             };
             // SAFETY: the level is present; the operands hold these rows and steps, and the rows of the output are this
             // task's own.
-            unsafe { (kernels.column)(&column) };
+            unsafe { kernel(&column) };
             done(rows);
         };
         if is_one_task(tasks.rows, 1, tasks.k) {
@@ -132,7 +191,7 @@ impl Engine {
 ///
 /// The instruction set of `S`; operands and result are valid for rows and steps.
 #[inline(always)]
-pub(super) unsafe fn column<S: Simd>(x: &Column<S::Elem>) {
+pub(super) unsafe fn column<S: Simd, P: Operand<S::Elem>>(x: &Column<P::Stored, S::Elem>) {
     let blocks = || (0..x.steps).step_by(x.depth).map(|start| start..(start + x.depth).min(x.steps));
     // SAFETY: rows and steps inside the operands.
     unsafe {
@@ -142,7 +201,7 @@ pub(super) unsafe fn column<S: Simd>(x: &Column<S::Elem>) {
             while i < x.rows {
                 let mut height = 1;
                 for steps in blocks() {
-                    height = row_tile::<S>(x, i, steps);
+                    height = row_tile::<S, P>(x, i, steps);
                 }
                 i += height;
             }
@@ -152,7 +211,7 @@ pub(super) unsafe fn column<S: Simd>(x: &Column<S::Elem>) {
         for steps in blocks() {
             let mut i = 0;
             while i < x.rows {
-                i += lane_tile::<S>(x, i, steps.clone());
+                i += lane_tile::<S, P>(x, i, steps.clone());
             }
         }
     }
@@ -160,46 +219,54 @@ pub(super) unsafe fn column<S: Simd>(x: &Column<S::Elem>) {
 
 /// A block of steps of as many rows that are neighbours in memory as vectors hold; returns their number.
 #[inline(always)]
-unsafe fn lane_tile<S: Simd>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> usize {
+unsafe fn lane_tile<S: Simd, P: Operand<S::Elem>>(
+    x: &Column<P::Stored, S::Elem>,
+    i: usize,
+    steps: Range<usize>,
+) -> usize {
     let left = x.rows - i;
     // SAFETY: no more rows than are left.
     unsafe {
         if left >= WIDE {
-            strip::<S>(x, i, steps)
+            strip::<S, P>(x, i, steps)
         } else if left >= VECTORS * S::LANES {
-            lanes::<S, VECTORS>(x, i, steps)
+            lanes::<S, P, VECTORS>(x, i, steps)
         } else if left >= 4 * S::LANES {
-            lanes::<S, 4>(x, i, steps)
+            lanes::<S, P, 4>(x, i, steps)
         } else if left >= 2 * S::LANES {
-            lanes::<S, 2>(x, i, steps)
+            lanes::<S, P, 2>(x, i, steps)
         } else if left >= S::LANES {
-            lanes::<S, 1>(x, i, steps)
+            lanes::<S, P, 1>(x, i, steps)
         } else if left >= S::Half::LANES {
-            lanes::<S::Half, 1>(x, i, steps)
+            lanes::<S::Half, P, 1>(x, i, steps)
         } else if left >= Shortest::<S>::LANES {
-            lanes::<Shortest<S>, 1>(x, i, steps)
+            lanes::<Shortest<S>, P, 1>(x, i, steps)
         } else {
-            last_rows(x, i, steps)
+            last_rows::<S::Elem, P>(x, i, steps)
         }
     }
 }
 
 /// A block of steps of some rows whose steps are neighbours in memory; returns the number of rows.
 #[inline(always)]
-unsafe fn row_tile<S: Simd>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> usize {
+unsafe fn row_tile<S: Simd, P: Operand<S::Elem>>(
+    x: &Column<P::Stored, S::Elem>,
+    i: usize,
+    steps: Range<usize>,
+) -> usize {
     let left = x.rows - i;
     // SAFETY: no more rows than are left.
     unsafe {
         if S::EXCHANGES && S::LANES == EIGHT && left >= EIGHT {
-            turned_rows::<S>(x, i, steps)
+            turned_rows::<S, P>(x, i, steps)
         } else if S::Half::EXCHANGES && S::Half::LANES == EIGHT && left >= EIGHT {
-            turned_rows::<S::Half>(x, i, steps)
+            turned_rows::<S::Half, P>(x, i, steps)
         } else if left >= 4 * SIDE {
-            squares::<S, 4>(x, i, steps)
+            squares::<S, P, 4>(x, i, steps)
         } else if left >= SIDE {
-            squares::<S, 1>(x, i, steps)
+            squares::<S, P, 1>(x, i, steps)
         } else {
-            last_rows(x, i, steps)
+            last_rows::<S::Elem, P>(x, i, steps)
         }
     }
 }
@@ -207,7 +274,7 @@ unsafe fn row_tile<S: Simd>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) 
 /// A strip of rows that are neighbours in memory, some steps at a time, so that each is read along the memory; returns
 /// the number of rows.
 #[inline(always)]
-unsafe fn strip<S: Simd>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> usize {
+unsafe fn strip<S: Simd, P: Operand<S::Elem>>(x: &Column<P::Stored, S::Elem>, i: usize, steps: Range<usize>) -> usize {
     let n = (x.rows - i).min(STRIP) / S::LANES * S::LANES;
     let mut sums = [MaybeUninit::<S::Elem>::uninit(); STRIP];
     let (sums, mut k) = (sums.as_mut_ptr().cast::<S::Elem>(), steps.start);
@@ -216,10 +283,10 @@ unsafe fn strip<S: Simd>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> 
         while k < steps.end {
             let is_first = k == steps.start;
             k += match steps.end - k {
-                8.. => strip_pass::<S, 8>(x, [i, n, k, steps.end], sums, is_first),
-                4.. => strip_pass::<S, 4>(x, [i, n, k, steps.end], sums, is_first),
-                2.. => strip_pass::<S, 2>(x, [i, n, k, steps.end], sums, is_first),
-                _ => strip_pass::<S, 1>(x, [i, n, k, steps.end], sums, is_first),
+                8.. => strip_pass::<S, P, 8>(x, [i, n, k, steps.end], sums, is_first),
+                4.. => strip_pass::<S, P, 4>(x, [i, n, k, steps.end], sums, is_first),
+                2.. => strip_pass::<S, P, 2>(x, [i, n, k, steps.end], sums, is_first),
+                _ => strip_pass::<S, P, 1>(x, [i, n, k, steps.end], sums, is_first),
             };
         }
         for row in (0..n).step_by(S::LANES) {
@@ -232,8 +299,8 @@ unsafe fn strip<S: Simd>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> 
 
 /// `N` steps from `k` on, of those before `end`, of the `n` rows of a strip from `i` on; returns `N`.
 #[inline(always)]
-unsafe fn strip_pass<S: Simd, const N: usize>(
-    x: &Column<S::Elem>,
+unsafe fn strip_pass<S: Simd, P: Operand<S::Elem>, const N: usize>(
+    x: &Column<P::Stored, S::Elem>,
     [i, n, k, end]: [usize; 4],
     sums: *mut S::Elem,
     is_first: bool,
@@ -251,12 +318,12 @@ unsafe fn strip_pass<S: Simd, const N: usize>(
         let a = x.a.add(k * x.a_step + i);
         for row in (0..n).step_by(S::LANES) {
             let mut sum = if is_first { S::zero() } else { S::load(sums.add(row)) };
-            let is_line = has_next && (row * size_of::<S::Elem>()).is_multiple_of(LINE);
+            let is_line = has_next && (row * size_of::<P::Stored>()).is_multiple_of(LINE);
             for (step, factor) in factors.into_iter().enumerate() {
                 if is_line {
-                    S::prefetch(a.wrapping_add(step * x.a_step + row + ahead));
+                    S::prefetch(a.wrapping_add(step * x.a_step + row + ahead).cast());
                 }
-                sum = S::mul_add(S::load(a.add(step * x.a_step + row)), factor, sum);
+                sum = S::mul_add(P::load::<S>(a.add(step * x.a_step + row)), factor, sum);
             }
             S::store(sums.add(row), sum);
         }
@@ -266,7 +333,11 @@ unsafe fn strip_pass<S: Simd, const N: usize>(
 
 /// `V` vectors of rows that are neighbours in memory; returns their number.
 #[inline(always)]
-unsafe fn lanes<S: Simd, const V: usize>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> usize {
+unsafe fn lanes<S: Simd, P: Operand<S::Elem>, const V: usize>(
+    x: &Column<P::Stored, S::Elem>,
+    i: usize,
+    steps: Range<usize>,
+) -> usize {
     let is_first = steps.start == 0;
     // SAFETY: the rows and steps lie inside the operands, and the rows inside the result.
     unsafe {
@@ -276,8 +347,8 @@ unsafe fn lanes<S: Simd, const V: usize>(x: &Column<S::Elem>, i: usize, steps: R
             let at = x.a.add(k * x.a_step + i);
             for (v, sum) in sums.iter_mut().enumerate() {
                 // The next tile reads what follows.
-                S::prefetch(at.wrapping_add((V + v) * S::LANES));
-                *sum = S::mul_add(S::load(at.add(v * S::LANES)), factor, *sum);
+                S::prefetch(at.wrapping_add((V + v) * S::LANES).cast());
+                *sum = S::mul_add(P::load::<S>(at.add(v * S::LANES)), factor, *sum);
             }
         }
         for (v, sum) in sums.into_iter().enumerate() {
@@ -293,13 +364,17 @@ const EIGHT: usize = 8;
 
 /// As many blocks of eight rows as registers have sums for, whose steps are neighbours in memory; returns the number of rows.
 #[inline(always)]
-unsafe fn turned_rows<S: Simd>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> usize {
+unsafe fn turned_rows<S: Simd, P: Operand<S::Elem>>(
+    x: &Column<P::Stored, S::Elem>,
+    i: usize,
+    steps: Range<usize>,
+) -> usize {
     // SAFETY: handed on; no more rows than are left.
     unsafe {
         match (x.rows - i) / EIGHT {
-            4.. => turned::<S, 4>(x, i, steps),
-            2.. => turned::<S, 2>(x, i, steps),
-            _ => turned::<S, 1>(x, i, steps),
+            4.. => turned::<S, P, 4>(x, i, steps),
+            2.. => turned::<S, P, 2>(x, i, steps),
+            _ => turned::<S, P, 1>(x, i, steps),
         }
     }
 }
@@ -307,11 +382,14 @@ unsafe fn turned_rows<S: Simd>(x: &Column<S::Elem>, i: usize, steps: Range<usize
 /// `B` blocks of eight rows whose steps are neighbours in memory; returns the number of rows. A block takes a cache line of
 /// each of its rows before the next one: rows at a power of two share the ways of one set.
 #[inline(always)]
-unsafe fn turned<S: Simd, const B: usize>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> usize {
+unsafe fn turned<S: Simd, P: Operand<S::Elem>, const B: usize>(
+    x: &Column<P::Stored, S::Elem>,
+    i: usize,
+    steps: Range<usize>,
+) -> usize {
     let is_first = steps.start == 0;
-    let whole = steps.end - steps.len() % EIGHT;
-    let mut square = [[S::Elem::ZERO; EIGHT]; EIGHT];
-    let square = square.as_mut_ptr().cast::<S::Elem>();
+    let whole = steps.end - steps.len() % P::STEPS;
+    let mut square = [[S::Elem::ZERO; EIGHT]; RUN];
     // SAFETY: the rows and steps lie inside the operands, and the rows inside the result; a vector has eight lanes.
     unsafe {
         let mut sums = [S::zero(); B];
@@ -319,13 +397,13 @@ unsafe fn turned<S: Simd, const B: usize>(x: &Column<S::Elem>, i: usize, steps: 
             for (block, sum) in sums.iter_mut().enumerate() {
                 let rows = x.a.add((i + block * EIGHT) * x.a_row + first);
                 for row in 0..EIGHT {
-                    S::prefetch(rows.wrapping_add(row * x.a_row + AHEAD));
+                    S::prefetch(rows.wrapping_add(row * x.a_row + AHEAD).cast());
                 }
-                for k in (first..whole.min(first + RUN)).step_by(EIGHT) {
-                    S::exchange(rows.add(k - first), x.a_row, square, EIGHT);
-                    for step in 0..EIGHT {
+                for k in (first..whole.min(first + RUN)).step_by(P::STEPS) {
+                    P::exchange::<S>(rows.add(k - first), x.a_row, square.as_mut_ptr());
+                    for (step, column) in square[..P::STEPS].iter().enumerate() {
                         let factor = S::splat(x.x.offset((k + step) as isize * x.x_step));
-                        *sum = S::mul_add(S::load(square.add(step * EIGHT)), factor, *sum);
+                        *sum = S::mul_add(S::load(column.as_ptr()), factor, *sum);
                     }
                 }
             }
@@ -337,7 +415,7 @@ unsafe fn turned<S: Simd, const B: usize>(x: &Column<S::Elem>, i: usize, steps: 
         for k in whole..steps.end {
             let factor = *x.x.offset(k as isize * x.x_step);
             for (row, sum) in found.as_flattened_mut().iter_mut().enumerate() {
-                *sum = (*x.a.add((i + row) * x.a_row + k)).fused(factor, *sum);
+                *sum = P::element(*x.a.add((i + row) * x.a_row + k)).fused(factor, *sum);
             }
         }
         write_sums(x.c.add(i).cast(), found, is_first);
@@ -376,17 +454,21 @@ type SquareSums<T, const Q: usize> = [[T; SIDE]; Q];
 
 /// `Q` times four rows whose steps are neighbours in memory, which squares turn to lanes; returns the number of rows.
 #[inline(always)]
-unsafe fn squares<S: Simd, const Q: usize>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> usize {
+unsafe fn squares<S: Simd, P: Operand<S::Elem>, const Q: usize>(
+    x: &Column<P::Stored, S::Elem>,
+    i: usize,
+    steps: Range<usize>,
+) -> usize {
     let is_first = steps.start == 0;
     // SAFETY: the rows and steps lie inside the operands, and the rows inside the result.
-    unsafe { write_sums(x.c.add(i).cast(), square_chains::<S, Q>(x, i, steps), is_first) };
+    unsafe { write_sums(x.c.add(i).cast(), square_chains::<S, P, Q>(x, i, steps), is_first) };
     SIDE * Q
 }
 
 /// The chains of some steps, for [`squares`].
 #[inline(always)]
-unsafe fn square_chains<S: Simd, const Q: usize>(
-    x: &Column<S::Elem>,
+unsafe fn square_chains<S: Simd, P: Operand<S::Elem>, const Q: usize>(
+    x: &Column<P::Stored, S::Elem>,
     i: usize,
     steps: Range<usize>,
 ) -> SquareSums<S::Elem, Q> {
@@ -397,7 +479,7 @@ unsafe fn square_chains<S: Simd, const Q: usize>(
         for k in (steps.start..whole).step_by(SIDE) {
             if (k - steps.start).is_multiple_of(RUN) {
                 for row in i..i + SIDE * Q {
-                    S::prefetch(x.a.wrapping_add(row * x.a_row + k + AHEAD));
+                    S::prefetch(x.a.wrapping_add(row * x.a_row + k + AHEAD).cast());
                 }
             }
             let mut factors = [S::Elem::ZERO; SIDE];
@@ -405,7 +487,7 @@ unsafe fn square_chains<S: Simd, const Q: usize>(
                 *factor = *x.x.offset((k + s) as isize * x.x_step);
             }
             for (q, sums) in sums.iter_mut().enumerate() {
-                let square = Shortest::<S>::columns(x.a.add((i + q * SIDE) * x.a_row + k), x.a_row);
+                let square = P::columns::<Shortest<S>>(x.a.add((i + q * SIDE) * x.a_row + k), x.a_row);
                 for (column, factor) in square.into_iter().zip(factors) {
                     for (sum, element) in sums.iter_mut().zip(column) {
                         *sum = element.fused(factor, *sum);
@@ -416,7 +498,7 @@ unsafe fn square_chains<S: Simd, const Q: usize>(
         for k in whole..steps.end {
             let factor = *x.x.offset(k as isize * x.x_step);
             for (row, sum) in sums.as_flattened_mut().iter_mut().enumerate() {
-                *sum = (*x.a.add((i + row) * x.a_row + k)).fused(factor, *sum);
+                *sum = P::element(*x.a.add((i + row) * x.a_row + k)).fused(factor, *sum);
             }
         }
     }
@@ -425,20 +507,24 @@ unsafe fn square_chains<S: Simd, const Q: usize>(
 
 /// The last rows, fewer than four; returns their number.
 #[inline(always)]
-unsafe fn last_rows<T: Real>(x: &Column<T>, i: usize, steps: Range<usize>) -> usize {
+unsafe fn last_rows<T: Real, P: Operand<T>>(x: &Column<P::Stored, T>, i: usize, steps: Range<usize>) -> usize {
     // SAFETY: no more rows than are left.
     unsafe {
         match x.rows - i {
-            1 => single_rows::<T, 1>(x, i, steps),
-            2 => single_rows::<T, 2>(x, i, steps),
-            _ => single_rows::<T, 3>(x, i, steps),
+            1 => single_rows::<T, P, 1>(x, i, steps),
+            2 => single_rows::<T, P, 2>(x, i, steps),
+            _ => single_rows::<T, P, 3>(x, i, steps),
         }
     }
 }
 
 /// `R` rows, whose chains overlap; returns their number.
 #[inline(always)]
-unsafe fn single_rows<T: Real, const R: usize>(x: &Column<T>, i: usize, steps: Range<usize>) -> usize {
+unsafe fn single_rows<T: Real, P: Operand<T>, const R: usize>(
+    x: &Column<P::Stored, T>,
+    i: usize,
+    steps: Range<usize>,
+) -> usize {
     let is_first = steps.start == 0;
     // SAFETY: the rows and steps lie inside the operands, and the rows inside the result.
     unsafe {
@@ -446,7 +532,7 @@ unsafe fn single_rows<T: Real, const R: usize>(x: &Column<T>, i: usize, steps: R
         for k in steps {
             let factor = *x.x.offset(k as isize * x.x_step);
             for (row, sum) in sums.iter_mut().enumerate() {
-                *sum = (*x.a.add((i + row) * x.a_row + k * x.a_step)).fused(factor, *sum);
+                *sum = P::element(*x.a.add((i + row) * x.a_row + k * x.a_step)).fused(factor, *sum);
             }
         }
         let c = x.c.add(i).cast::<[T; R]>();

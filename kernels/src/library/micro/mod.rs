@@ -21,6 +21,7 @@ mod heights;
 mod narrow;
 mod one_channel;
 mod one_tap;
+mod operand;
 mod pack;
 mod pairs;
 mod parts;
@@ -40,8 +41,8 @@ mod window;
 use std::ops::{Add, Range};
 
 pub(crate) use attention::{HeadGradients, HeadTerms, Heads};
-use column::Column;
 pub(crate) use column::is_streamed;
+use column::{Column, ColumnKernel};
 use depthwise::{DepthwiseGradient, DepthwiseSums};
 pub(crate) use depthwise::{DepthwiseTaps, has_whole_vectors};
 pub(crate) use direct::{ConvPart, DirectConv};
@@ -223,7 +224,9 @@ pub(crate) struct Kernels<T> {
     /// Computes a small product.
     unpacked: unsafe fn(&Unpacked<T>),
     /// Computes a matrix times a vector.
-    column: unsafe fn(&Column<T>),
+    column: ColumnKernel<T, T>,
+    /// The same of a matrix of bits of `bf16`, and of `f16`, where there are instructions that convert them.
+    half_columns: Option<[ColumnKernel<u16, T>; 2]>,
     /// Computes a product of few columns.
     narrow: unsafe fn(&Narrow<T>),
     /// Computes a product of few steps.
@@ -365,9 +368,9 @@ macro_rules! kernels {
         }
 
         #[target_feature(enable = $features)]
-        unsafe fn column(x: &Column<Elem>) {
+        unsafe fn column(x: &Column<Elem, Elem>) {
             // SAFETY: handed on; the features are enabled here.
-            unsafe { column::column::<$vector>(x) }
+            unsafe { column::column::<$vector, operand::AsStored>(x) }
         }
 
         #[target_feature(enable = $features)]
@@ -404,6 +407,7 @@ macro_rules! kernels {
             depthwise_gradient,
             unpacked,
             column,
+            half_columns: None,
             narrow,
             shallow,
             chains,
@@ -442,6 +446,21 @@ macro_rules! avx512 {
     }};
 }
 
+/// A matrix of 16-bit floats times a vector, of bits of `bf16` and of `f16`, if the processor converts them.
+#[cfg(target_arch = "x86_64")]
+macro_rules! half_columns {
+    ($vector:ty, $features:literal) => {{
+        #[target_feature(enable = $features)]
+        unsafe fn half_column<const F16: bool>(x: &Column<u16, f32>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { column::column::<$vector, operand::Widened<F16>>(x) }
+        }
+
+        is_x86_feature_detected!("f16c")
+            .then_some([half_column::<false> as ColumnKernel<u16, f32>, half_column::<true>])
+    }};
+}
+
 /// The kernels of the portable level.
 fn portable<T: Real>() -> Kernels<T> {
     Kernels {
@@ -458,7 +477,8 @@ fn portable<T: Real>() -> Kernels<T> {
         depthwise_sums: depthwise::depthwise_sums::<simd::Portable<T>>,
         depthwise_gradient: depthwise::depthwise_gradient::<simd::Portable<T>>,
         unpacked: small::unpacked::<T>,
-        column: column::column::<simd::Portable<T>>,
+        column: column::column::<simd::Portable<T>, operand::AsStored>,
+        half_columns: None,
         narrow: narrow::narrow::<simd::Portable<T>>,
         shallow: shallow::shallow::<simd::Portable<T>>,
         chains: peak::chains::<simd::Portable<T>>,
@@ -493,9 +513,15 @@ impl Real for f32 {
     fn kernels(level: Level) -> Kernels<f32> {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 | Level::Avx512Small => avx512!(simd::Avx512F32, f32, level),
+            Level::Avx512 | Level::Avx512Small => Kernels {
+                half_columns: half_columns!(simd::Avx512F32, "avx512f,avx512vl,avx2,fma,f16c"),
+                ..avx512!(simd::Avx512F32, f32, level)
+            },
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => kernels!(simd::Avx2F32, "avx2,fma", 6 4 2, 2, lines 6 5 4 3, or 12 8 6 4),
+            Level::Avx2 => Kernels {
+                half_columns: half_columns!(simd::Avx2F32, "avx2,fma,f16c"),
+                ..kernels!(simd::Avx2F32, "avx2,fma", 6 4 2, 2, lines 6 5 4 3, or 12 8 6 4)
+            },
             #[cfg(target_arch = "aarch64")]
             Level::Neon => kernels!(simd::NeonF32, "neon", 8 4 2, 3, lines 8 6 4 2, or 8 6 4 2),
             Level::Portable => portable(),

@@ -5,6 +5,7 @@
 
 use std::mem::MaybeUninit;
 
+use super::operand::eight_rows;
 use super::simd::{Simd, exchanges};
 use super::tile::{Lines, Shortest};
 
@@ -236,7 +237,8 @@ pub(super) unsafe fn spread<S: Simd>(x: &Deinterleave<S::Elem>) {
                 for at in (0..len).step_by(8) {
                     // The last pixels are copied with some before them.
                     let at = at.min(len - 8);
-                    S::exchange(from.add(at * step + channel), step, to.add(channel * plane + at), plane);
+                    let rows = eight_rows(from.add(at * step + channel), step);
+                    S::exchange(rows, to.add(channel * plane + at), plane);
                 }
             }
             return;

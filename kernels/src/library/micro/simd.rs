@@ -11,7 +11,7 @@ use super::Real;
 ///
 /// Every method needs the instruction set of the implementing type, and `load`, `store` and `splat` need a pointer
 /// that is valid for `LANES` (or one) elements, `columns`, `write_rows` and `exchange` ones that are so for their rows and
-/// columns; no alignment is asked for.
+/// columns, `widen` and `widen_pairs` for their numbers; no alignment is asked for.
 pub(crate) trait Simd: Copy + 'static {
     /// The type of a lane.
     type Elem: Real;
@@ -48,11 +48,23 @@ pub(crate) trait Simd: Copy + 'static {
         unreachable!("these vectors have no exchanges")
     }
 
-    /// Copies eight rows of eight elements, at a distance of `step`, to columns at a distance of `to_step`. Only if
-    /// `EXCHANGES`.
+    /// Copies eight rows of eight elements to columns at a distance of `to_step`. Only if `EXCHANGES`.
     #[inline(always)]
-    unsafe fn exchange(_from: *const Self::Elem, _step: usize, _to: *mut Self::Elem, _to_step: usize) {
+    unsafe fn exchange(_rows: [*const Self::Elem; 8], _to: *mut Self::Elem, _to_step: usize) {
         unreachable!("these vectors have no exchanges")
+    }
+
+    /// The numbers of `bf16` in the lower halves of the words from `x` on, and in their upper halves. Only if `EXCHANGES`.
+    #[inline(always)]
+    unsafe fn widen_pairs(_x: *const Self::Elem) -> [Self::Vector; 2] {
+        unreachable!("these vectors have no exchanges")
+    }
+
+    /// The `LANES` numbers from `x` on, bits of `f16` or of `bf16`. Only of single precision, with instructions that convert
+    /// `f16`.
+    #[inline(always)]
+    unsafe fn widen<const F16: bool>(_x: *const u16) -> Self::Vector {
+        unreachable!("these vectors do not convert 16-bit floats")
     }
 
     /// Four rows of four elements, at a distance of `step`, as four columns.
@@ -80,7 +92,7 @@ pub(crate) const fn exchanges<S: Simd>() -> bool {
 macro_rules! simd {
     ($name:ident, $elem:ty, $vector:ty, $lanes:expr, half $half:ty, zero $zero:expr, splat $splat:expr, load $load:expr,
      store $store:expr, mul_add $mul_add:expr, add $add:expr, prefetch $prefetch:expr,
-     next $next:expr $(, columns $columns:ident)? $(, rows $rows:ident exchange $exchange:ident)?) => {
+     next $next:expr $(, widen $widen:ident)? $(, columns $columns:ident)? $(, rows $rows:ident exchange $exchange:ident pairs $pairs:ident)?) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name;
 
@@ -133,6 +145,13 @@ macro_rules! simd {
             }
             $(
                 #[inline(always)]
+                unsafe fn widen<const F16: bool>(x: *const u16) -> $vector {
+                    // SAFETY: see the impl.
+                    unsafe { $widen::<F16>(x) }
+                }
+            )?
+            $(
+                #[inline(always)]
                 unsafe fn columns(x: *const $elem, step: usize) -> [[$elem; 4]; 4] {
                     // SAFETY: see the impl.
                     unsafe { $columns(x, step) }
@@ -148,9 +167,15 @@ macro_rules! simd {
                 }
 
                 #[inline(always)]
-                unsafe fn exchange(from: *const $elem, step: usize, to: *mut $elem, to_step: usize) {
+                unsafe fn exchange(rows: [*const $elem; 8], to: *mut $elem, to_step: usize) {
                     // SAFETY: see the impl.
-                    unsafe { $exchange(from, step, to, to_step) }
+                    unsafe { $exchange(rows, to, to_step) }
+                }
+
+                #[inline(always)]
+                unsafe fn widen_pairs(x: *const $elem) -> [$vector; 2] {
+                    // SAFETY: see the impl.
+                    unsafe { $pairs(x) }
                 }
             )?
         }
@@ -165,24 +190,76 @@ mod x86 {
 
     simd!(Avx512F32, f32, __m512, 16, half Avx2F32, zero _mm512_setzero_ps(), splat _mm512_set1_ps, load _mm512_loadu_ps,
         store _mm512_storeu_ps, mul_add _mm512_fmadd_ps, add _mm512_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>,
-        next _mm_prefetch::<_MM_HINT_T1>, rows rows_of_16 exchange exchange_8);
+        next _mm_prefetch::<_MM_HINT_T1>, widen widen_16, rows rows_of_16 exchange exchange_8 pairs pairs_16);
     simd!(Avx512F64, f64, __m512d, 8, half Avx2F64, zero _mm512_setzero_pd(), splat _mm512_set1_pd, load _mm512_loadu_pd,
         store _mm512_storeu_pd, mul_add _mm512_fmadd_pd, add _mm512_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
         next _mm_prefetch::<_MM_HINT_T1>);
     simd!(Avx2F32, f32, __m256, 8, half SseF32, zero _mm256_setzero_ps(), splat _mm256_set1_ps, load _mm256_loadu_ps,
         store _mm256_storeu_ps, mul_add _mm256_fmadd_ps, add _mm256_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>,
-        next _mm_prefetch::<_MM_HINT_T1>, rows rows_of_8 exchange exchange_8);
+        next _mm_prefetch::<_MM_HINT_T1>, widen widen_8, rows rows_of_8 exchange exchange_8 pairs pairs_8);
     simd!(Avx2F64, f64, __m256d, 4, half SseF64, zero _mm256_setzero_pd(), splat _mm256_set1_pd, load _mm256_loadu_pd,
         store _mm256_storeu_pd, mul_add _mm256_fmadd_pd, add _mm256_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
         next _mm_prefetch::<_MM_HINT_T1>);
     // Halves of the above, with the instructions for fused steps that come with AVX2.
     simd!(SseF32, f32, __m128, 4, half SseF32, zero _mm_setzero_ps(), splat _mm_set1_ps, load _mm_loadu_ps,
         store _mm_storeu_ps, mul_add _mm_fmadd_ps, add _mm_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>,
-        next _mm_prefetch::<_MM_HINT_T1>,
-        columns columns_f32);
+        next _mm_prefetch::<_MM_HINT_T1>, widen widen_4, columns columns_f32);
     simd!(SseF64, f64, __m128d, 2, half SseF64, zero _mm_setzero_pd(), splat _mm_set1_pd, load _mm_loadu_pd,
         store _mm_storeu_pd, mul_add _mm_fmadd_pd, add _mm_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
         next _mm_prefetch::<_MM_HINT_T1>);
+
+    /// [`Simd::widen`]: by an instruction, or as the upper halves of words.
+    macro_rules! widen {
+        ($name:ident, $lanes:literal, $vector:ty, $features:literal, $load:ident, $convert:ident, $words:ident, $shift:ident, $cast:ident) => {
+            #[doc = concat!("[`Simd::widen`] of ", $lanes, " elements.")]
+            ///
+            /// # Safety
+            ///
+            #[doc = concat!($features, ", and readable elements.")]
+            #[inline(always)]
+            unsafe fn $name<const F16: bool>(x: *const u16) -> $vector {
+                // SAFETY: the instruction set is present, and the elements are there.
+                unsafe {
+                    let x = $load(x.cast());
+                    if F16 { $convert(x) } else { $cast($shift::<16>($words(x))) }
+                }
+            }
+        };
+    }
+
+    widen!(
+        widen_16,
+        16,
+        __m512,
+        "AVX-512F",
+        _mm256_loadu_si256,
+        _mm512_cvtph_ps,
+        _mm512_cvtepu16_epi32,
+        _mm512_slli_epi32,
+        _mm512_castsi512_ps
+    );
+    widen!(
+        widen_8,
+        8,
+        __m256,
+        "AVX2, F16C",
+        _mm_loadu_si128,
+        _mm256_cvtph_ps,
+        _mm256_cvtepu16_epi32,
+        _mm256_slli_epi32,
+        _mm256_castsi256_ps
+    );
+    widen!(
+        widen_4,
+        4,
+        __m128,
+        "SSE4.1, F16C",
+        _mm_loadl_epi64,
+        _mm_cvtph_ps,
+        _mm_cvtepu16_epi32,
+        _mm_slli_epi32,
+        _mm_castsi128_ps
+    );
 
     /// Four columns as rows of four elements: part l of 128 bits of the n-th has those of row 4 l + n.
     macro_rules! quads {
@@ -374,22 +451,52 @@ mod x86 {
     ///
     /// AVX, readable rows and writable columns.
     #[inline(always)]
-    unsafe fn exchange_8(from: *const f32, step: usize, to: *mut f32, to_step: usize) {
+    unsafe fn exchange_8([r0, r1, r2, r3, r4, r5, r6, r7]: [*const f32; 8], to: *mut f32, to_step: usize) {
         // SAFETY: the instruction set is present, and rows and columns are there.
         unsafe {
             let rows = [
-                _mm256_loadu_ps(from),
-                _mm256_loadu_ps(from.add(step)),
-                _mm256_loadu_ps(from.add(2 * step)),
-                _mm256_loadu_ps(from.add(3 * step)),
-                _mm256_loadu_ps(from.add(4 * step)),
-                _mm256_loadu_ps(from.add(5 * step)),
-                _mm256_loadu_ps(from.add(6 * step)),
-                _mm256_loadu_ps(from.add(7 * step)),
+                _mm256_loadu_ps(r0),
+                _mm256_loadu_ps(r1),
+                _mm256_loadu_ps(r2),
+                _mm256_loadu_ps(r3),
+                _mm256_loadu_ps(r4),
+                _mm256_loadu_ps(r5),
+                _mm256_loadu_ps(r6),
+                _mm256_loadu_ps(r7),
             ];
             for (column, new) in exchanged(rows).into_iter().enumerate() {
                 _mm256_storeu_ps(to.add(column * to_step), new);
             }
+        }
+    }
+
+    /// [`Simd::widen_pairs`] of 8 words.
+    ///
+    /// # Safety
+    ///
+    /// AVX2, and readable words.
+    #[inline(always)]
+    unsafe fn pairs_8(x: *const f32) -> [__m256; 2] {
+        // SAFETY: the instruction set is present, and the words are there.
+        unsafe {
+            let x = _mm256_loadu_si256(x.cast());
+            let upper = _mm256_and_si256(x, _mm256_set1_epi32(0xffff_0000_u32.cast_signed()));
+            [_mm256_castsi256_ps(_mm256_slli_epi32::<16>(x)), _mm256_castsi256_ps(upper)]
+        }
+    }
+
+    /// [`Simd::widen_pairs`] of 16 words.
+    ///
+    /// # Safety
+    ///
+    /// AVX-512F, and readable words.
+    #[inline(always)]
+    unsafe fn pairs_16(x: *const f32) -> [__m512; 2] {
+        // SAFETY: the instruction set is present, and the words are there.
+        unsafe {
+            let x = _mm512_loadu_si512(x.cast());
+            let upper = _mm512_and_si512(x, _mm512_set1_epi32(0xffff_0000_u32.cast_signed()));
+            [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(x)), _mm512_castsi512_ps(upper)]
         }
     }
 

@@ -3,7 +3,7 @@
 use retape_runtime::DType;
 
 use crate::library::dense::DenseKernel;
-use crate::library::micro::Engine;
+use crate::library::micro::{Engine, Level};
 use crate::library::testing::{Draw, assert_close, drawn};
 use crate::library::{MatMul, MatrixLayout};
 
@@ -38,6 +38,38 @@ fn blocks_have_the_bits_of_the_whole() {
         }
     }
     assert!(n_cut >= 40, "{n_cut} products were cut");
+}
+
+/// A vector by rows, or by columns, of every number of rows that is left over, on every level.
+#[test]
+fn halves_times_a_vector_have_the_bits_of_singles() {
+    let mut draw = Draw::new(4);
+    let mut n_cut = 0;
+    for level in Level::available() {
+        let engine = Engine { level, ..Engine::best() };
+        for (lines, k) in [(128, 300), (531, 257), (73, 400), (1039, 34), (60, 513), (33, 1000), (300, 1024)] {
+            for (dtype, is_turned) in
+                [(DType::F16, false), (DType::F16, true), (DType::Bf16, false), (DType::Bf16, true)]
+            {
+                for [m, n] in [[lines, 1], [1, lines]] {
+                    let mut op = MatMul::contiguous(dtype, &[], [m, n, k]);
+                    let (matrix, [rows, columns]) = if n == 1 { (&mut op.a, [m, k]) } else { (&mut op.b, [k, n]) };
+                    if is_turned {
+                        *matrix = MatrixLayout::contiguous(&[], columns, rows).transposed();
+                    }
+                    matrix.offset = 3;
+                    let inputs: Vec<_> =
+                        op.inputs().iter().map(|&(dtype, n)| drawn(&mut draw, dtype, n, false)).collect();
+                    let bytes: Vec<&[u8]> = inputs.iter().map(|input| input.bytes()).collect();
+                    let [mut cut, mut whole] = [0x5a; 2].map(|byte| vec![[byte; 2]; lines]);
+                    n_cut += usize::from(op.run_in_blocks(&engine, &bytes, &mut [cut.as_flattened_mut()]));
+                    op.run_in_single(&engine, &bytes, &mut [whole.as_flattened_mut()]);
+                    assert!(cut == whole, "{op} on {level:?}");
+                }
+            }
+        }
+    }
+    assert_eq!(n_cut, 56 * Level::available().count());
 }
 
 #[test]
