@@ -369,6 +369,13 @@ pub(super) const JOBS: &[Job] = &[
         energy(&(x[0].matmul(&x[1].swap_axes(2, 3)) * 0.125).softmax(-1).matmul(&x[2]))
     }),
     job("kalman", &[&[20, 64], &[4, 4]], kalman),
+    job("turned_weight", &[&[128, 10_000], &[64, 10_000]], |x| energy(&x[0].matmul(&x[1].t()))),
+    job("padded", &[&[1000, 1000]], |x| energy(&x[0].pad(&[1, 1], &[1, 1], 0.0_f32).tanh())),
+    job("tiny_matrices", &[&[10_000, 3, 3], &[10_000, 3, 3]], |x| energy(&x[0].matmul(&x[1]))),
+    job("rows_of_10", &[&[1000, 10], &[50_000, 10]], |x| {
+        energy(&(nn::embedding(&x[0], &numbers(50_000, 37, 1000)) * &x[1]))
+    }),
+    job("top_k_100", &[&[10_000, 100]], |x| energy(&x[0].top_k(16, -1).0)),
     forward("bottleneck_one", &[&[1, 56, 56, 256], &[1, 1, 256, 64], &[3, 3, 64, 64], &[1, 1, 64, 256]], bottleneck),
     forward("bottleneck_8", &[&[8, 28, 28, 256], &[1, 1, 256, 64], &[3, 3, 64, 64], &[1, 1, 64, 256]], bottleneck),
     forward("perceptron_forward_one", &[&[1, 784], &[784, 512], &[512, 512], &[512, 10]], |x| {

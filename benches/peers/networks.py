@@ -235,6 +235,11 @@ with_gradient = [
     ("attention_written_out", [[8, 4, 128, 64]] * 3,
      lambda x: energy(softmax(x[0] @ x[1].swapaxes(2, 3) * 0.125, -1) @ x[2])),
     ("kalman", [[20, 64], [4, 4]], kalman),
+    ("turned_weight", [[128, 10000], [64, 10000]], lambda x: energy(x[0] @ x[1].T)),
+    ("padded", [[1000, 1000]], lambda x: energy(tanh(pad(x[0])))),
+    ("tiny_matrices", [[10000, 3, 3]] * 2, lambda x: energy(x[0] @ x[1])),
+    ("rows_of_10", [[1000, 10], [50000, 10]], lambda x: energy(rows(x[0], numbers(50000, 37, 1000)) * x[1])),
+    ("top_k_100", [[10000, 100]], lambda x: energy(top(x[0]))),
 ]
 results = [
     ("bottleneck_one", [[1, 56, 56, 256], *BOTTLENECK], bottleneck),

@@ -19,7 +19,7 @@ use retape_runtime::DType;
 use crate::error::{Caller, Error};
 use crate::graph::Graph;
 use crate::method::gradient_of;
-use crate::ops::{Call, Callee, Op, Site};
+use crate::ops::{Call, Callee, Cotangents, Op, Site};
 use crate::tape::Tape;
 use crate::tensor::{Recording, Tensor, Traced};
 use crate::types::{TensorType, ValueId, ValueTable};
@@ -249,8 +249,12 @@ impl<'w> Backward<'w> {
         let output = value(output);
         // Nodes and errors of a rule belong to the line of its op, and to the method that this is part of.
         let method = origin.map_or(op.name(), |origin| origin.method);
-        let _method = gradient_of(method, line.unwrap_or(self.at));
-        let mut cotangents = op.vjp(&Site { args: &args, output: &output, ct: &ct });
+        let at = line.unwrap_or(self.at);
+        let _method = gradient_of(method, at);
+        let mut cotangents = match products::untransposed_cotangent(self.tape, &op, &ct, at) {
+            Some(ct) => Cotangents::of([ct]),
+            None => op.vjp(&Site { args: &args, output: &output, ct: &ct }),
+        };
         if let (Some(cts), [_, of_the_mean]) = (for_the_mean, &mut cotangents.0[..]) {
             *of_the_mean = sum::sum(self.tape, cts, self.at).map(|ct| -ct);
         }

@@ -33,6 +33,11 @@ impl Product {
             let Product { a, b } = Product::of(tape, &source, at)?;
             return Some(Product { a: transposed(&b, at), b: transposed(&a, at) });
         }
+        Product::directly(tape, ct)
+    }
+
+    /// Takes a cotangent apart that is a product.
+    fn directly(tape: &Arc<Tape>, ct: &Tensor) -> Option<Product> {
         let id = ct.as_traced()?.id;
         let [(a, a_ty), (b, b_ty)] = tape.with_graph(|graph| {
             let node = graph.node(id);
@@ -47,6 +52,15 @@ impl Product {
     fn depth(&self) -> usize {
         self.a.extent(-1)
     }
+}
+
+/// The cotangent of a matrix whose transposed one has a product as its cotangent: the product in the other order of the
+/// transposed operands, which products read as they lie. A transposition of the result would be a pass over it.
+pub(super) fn untransposed_cotangent(tape: &Arc<Tape>, op: &Op, ct: &Tensor, at: Caller) -> Option<Tensor> {
+    let Op::Permute(permute) = op else { return None };
+    (ct.rank() >= 2 && *permute == exchange(ct.rank())).then_some(())?;
+    let Product { a, b } = Product::directly(tape, ct)?;
+    Some(Tensor::apply_at(MatMul, &[&transposed(&b, at), &transposed(&a, at)], at))
 }
 
 /// Puts one product in the place of the first of many.

@@ -173,3 +173,20 @@ fn copies_do_not_reach_sums() -> Result<()> {
     }
     Ok(())
 }
+
+/// The gradient of a weight that is used transposed is one product, in the order of the weight's own elements.
+#[test]
+fn gradients_of_transposed_weights_are_not_copied() -> Result<()> {
+    let shapes: [[&[usize]; 2]; 2] = [[&[32, 70], &[50, 70]], [&[3, 32, 70], &[3, 50, 70]]];
+    for [x, w] in shapes.map(|shapes| shapes.map(|shape| numbers(DType::F32, shape))) {
+        let loss = |x: &Tensor, w: &Tensor| x.matmul(&w.swap_axes(-1, -2)).square().sum(..);
+        let gradient = accelerate(move |x: &Tensor, w: &Tensor| loss(x, w).grad(w));
+        let made = gradient.call(&x, &w)?;
+        let plan = gradient.text(&gradient.signature(&x, &w), Form::Plan)?;
+        assert_eq!((plan.matches("matmul{").count(), plan.contains("transpose{")), (2, false), "{plan}");
+        let products =
+            accelerate(|x: &Tensor, w: &Tensor| (x.matmul(&w.swap_axes(-1, -2)) * 2.0).swap_axes(-1, -2).matmul(x));
+        assert_eq!(made.to_vec::<f32>()?, products.call(&x, &w)?.to_vec::<f32>()?);
+    }
+    Ok(())
+}
