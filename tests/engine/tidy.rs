@@ -55,6 +55,7 @@ const UNSAFE: [&str; 69] = [
     "kernels/src/library/micro/sliding.rs",
     "kernels/src/library/micro/small.rs",
     "kernels/src/library/micro/softmax.rs",
+    "kernels/src/library/micro/stored.rs",
     "kernels/src/library/micro/tile.rs",
     "kernels/src/library/micro/wide.rs",
     "kernels/src/library/tests.rs",

@@ -453,7 +453,7 @@ impl<T: Real> MatMulCall<'_, T> {
         // Rows that lie apart are turned in registers.
         let is_turned = n == 1 && self.op.a.row_stride != 1 && is_streamed(m, a);
         let is_small = self.engine.unpacked && is_unpacked(m, n, k);
-        if is_small && n > 1 && self.op.b.col_stride != 1 && k.saturating_mul(n) <= MAX_TURNED {
+        if is_small && m > 1 && n > 1 && self.op.b.col_stride != 1 && k.saturating_mul(n) <= MAX_TURNED {
             // SAFETY: as above.
             unsafe { multiply_turned(self.engine.level, [m, n, k], a, b, c) };
             done(0..m, 0..n);

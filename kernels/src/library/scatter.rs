@@ -192,7 +192,7 @@ impl ScatterAdd {
         updates: &[T],
         out: &mut [T],
     ) {
-        let n_lines = LINES.div_ceil(self.len.max(self.n_indices)).max(1);
+        let n_lines = LINES.div_ceil(self.len.max(self.n_indices));
         for_each_chunk(out, n_lines * self.len, self.n_base() + self.n_updates(), &|i, out| {
             match base {
                 Some(base) => out.copy_from_slice(&base[i * n_lines * self.len..][..out.len()]),
@@ -309,13 +309,18 @@ mod tests {
         let mut draw = Draw::new(4);
         for dtype in [DType::F32, DType::F64, DType::I32, DType::I64, DType::U32, DType::U8] {
             for index_dtype in [DType::I32, DType::I64, DType::U32] {
-                for round in 0..30 {
+                for round in 0..40 {
+                    // The last ones have lines that lie one after the other.
+                    let (outer, len, inner) = match round {
+                        ..30 => (draw.below(4), draw.below(7), [0, 1, 3, 50, 600, 3000][draw.below(6)]),
+                        _ => ([1, 9, 40][draw.below(3)], [1, 7, 100][draw.below(3)], 1),
+                    };
                     let scatter = ScatterAdd {
                         dtype,
                         index_dtype,
-                        outer: draw.below(4),
-                        len: draw.below(7),
-                        inner: [0, 1, 3, 50, 600, 3000][draw.below(6)],
+                        outer,
+                        len,
+                        inner,
                         n_indices: draw.below(40),
                         along: round % 2 == 0,
                         from_zeros: round % 3 == 0,

@@ -173,7 +173,8 @@ impl Sort {
     /// merging costs less than sorting, or looking at one element after the other.
     fn selects_many(&self) -> bool {
         let share = if self.kept <= SELECTED { FEW_SELECTED } else { MORE_SELECTED };
-        self.len >= SHORT && self.len / share >= self.kept
+        let is_many = self.outer.saturating_mul(self.inner) >= SELECTED_LINES;
+        is_many && self.len >= SHORT && self.len / share >= self.kept
     }
 
     /// Sorts many lines at once, or the first elements of each; a line is a column of a matrix.
@@ -181,7 +182,8 @@ impl Sort {
         let selects = self.selects_many();
         let all = self.outer * self.inner;
         let n_lines = if selects {
-            (all / 2).next_multiple_of(4).min(SELECTED_LINES)
+            // Several tasks have lines.
+            (all / 8).next_multiple_of(4).min(SELECTED_LINES)
         } else {
             (NETWORK_ELEMENTS / self.len.max(1)).next_multiple_of(16).min(*NETWORK_LINES.end())
         };

@@ -13,6 +13,8 @@ use crate::simplify::simplify_around_coordinates;
 
 /// The shortest rows that are long enough: as many elements as the widest vector has.
 const LONG: usize = 16;
+/// Instructions of a kernel at most whose rows of any length stay.
+const LIGHT: usize = 48;
 /// The fewest points that are worth a quotient.
 const MIN_POINTS: usize = if cfg!(test) { 16 } else { 1 << 8 };
 /// Points whose quotients fit numbers of 32 bits, for which alone machines divide many by a constant at once.
@@ -32,7 +34,11 @@ fn with_last_axes_as_one(kernel: &Kernel) -> Option<Kernel> {
     let (outer, len) = (kernel.axes.len().checked_sub(2)?, kernel.axes.last()?.extent);
     let is_row = kernel.stores.iter().all(|store| store.at.stride(outer + 1) == 1);
     let is_short = len < LONG && (MIN_POINTS..MAX_POINTS).contains(&kernel.kept_len());
-    if is_plain && is_row && is_short && !reads_rows(kernel) { with_next_axis(kernel, outer) } else { None }
+    // All but a part of a vector's lanes are idle in the rest of the kernel, too.
+    let is_formula = |inst: &Inst<ValueId>| matches!(inst, Inst::Call1(..) | Inst::Call2(..));
+    let is_light = || kernel.insts.len() <= LIGHT && !kernel.insts.iter().any(is_formula);
+    let stays = || (len >= LONG / 2 || is_light()) && reads_rows(kernel);
+    if is_plain && is_row && is_short && !stays() { with_next_axis(kernel, outer) } else { None }
 }
 
 /// Whether a kernel has loads at positions that are computed from the coordinate along the last axis, and all of them read
@@ -70,7 +76,7 @@ mod tests {
 
     use super::*;
     use crate::ir::random::{random_inputs, random_kernel_of_positions};
-    use crate::ir::{Binary, Inst, ValueId, evaluate};
+    use crate::ir::{Func1, evaluate};
     use crate::schedule::prepared;
 
     fn outputs(kernel: &Kernel, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
@@ -165,6 +171,10 @@ mod tests {
             let kernel = rows_of_table("f32", len);
             assert_eq!(without_short_rows(kernel.clone()), kernel);
             assert_eq!(without_short_rows(rows_of_table("f16", len)).axes.len(), 1);
+            let mut formula = kernel;
+            formula.insts.push(Inst::Call1(Func1::Sin, formula.stores[0].value));
+            formula.stores[0].value = ValueId(formula.insts.len() as u32 - 1);
+            assert_eq!(without_short_rows(formula).axes.len(), if len < LONG / 2 { 1 } else { 2 });
         }
     }
 

@@ -445,9 +445,8 @@ fn chosen(form: &LoopForm<'_>, id: usize) -> Option<Binary> {
     }
 }
 
-/// The values that no instruction needs: the comparisons of selects which are [operations](chosen) of their own, unless a
-/// branch tests them, the conversions of positions that loads [do without](short_position), positions in rows, and loads
-/// that are part of a select.
+/// The values that neither a store, a reduction nor a branch needs, by themselves or through others. Selects that are
+/// [operations](chosen) of their own need no condition, and those that [read padded rows](PaddedRow) no load.
 fn needless(form: &LoopForm<'_>, positions: &Positions) -> Vec<bool> {
     let insts = &form.kernel.insts;
     let mut is_needless: Vec<bool> = insts.iter().map(|inst| !matches!(inst, Inst::Reduce(..))).collect();

@@ -16,7 +16,7 @@ const MAX_OFFSET: u32 = 1 << 24;
 /// The row that a select reads along the vector axis where its condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PaddedRow {
-    /// Where the row begins, the same along the vector axis; 0 if there is none.
+    /// Where the row begins, the same along the vector axis and not negative; `None` if that is the parameter's first element.
     pub(super) start: Option<ValueId>,
     /// The place in the row of coordinate 0, which may be negative.
     pub(super) offset: i32,
@@ -55,8 +55,11 @@ impl Positions {
             {
                 positions.row_starts[id] = finder.row_start(x);
             }
+            // A branch takes the operands of its selects as they are.
+            let is_cold = || form.cold.all.iter().any(|region| region.selects.contains(&id));
             if let Inst::Select(condition, x, _) = *inst
                 && (are_registers || form.dtypes[x.index()].size() >= 4)
+                && !is_cold()
             {
                 positions.padded_rows[id] = finder.padded_row(condition, x);
             }
@@ -94,20 +97,29 @@ impl PositionFinder<'_> {
             Some((start, along)) => (Some(start), along),
             None => (None, x),
         };
-        let (mut low, mut high) = (None, None::<i64>);
+        // The row begins within the parameter, also where no lane holds.
+        let is_known =
+            |start| bounds_of_clamped(&self.builder, self.ids[ValueId::index(start)]).is_some_and(|b| b.0 >= 0);
+        start.is_none_or(is_known).then_some(())?;
+        let (mut low, mut high) = (i64::MIN, i64::MAX);
         while let Some((op, of, bound)) = self.clamped(along) {
             if op == Binary::Max {
-                low = low.max(Some(bound));
+                low = low.max(bound);
             } else {
-                high = Some(high.map_or(bound, |high| high.min(bound)));
+                high = high.min(bound);
+            }
+            if form.dtypes[along.index()] == DType::I32 {
+                // A conversion on the way to it must not wrap.
+                (low, high) = (low.max(i32::MIN.into()), high.min(i32::MAX.into()));
             }
             along = of;
         }
         let along = self.affine(along)?;
         let &[(axis, 1)] = &along.terms[..] else { return None };
         (Some(axis.index()) == form.axis).then_some(())?;
-        let [least, most] = self.implied(condition, &along, MAX_CONDITIONS);
-        let is_inside = least >= low && high.is_none_or(|high| most.is_some_and(|most| most <= high));
+        let ([least, most], all) = (self.implied(condition, &along, MAX_CONDITIONS), along.bounds(&self.builder)?);
+        let is_inside =
+            least.map_or(all.0, |least| least.max(all.0)) >= low && most.map_or(all.1, |most| most.min(all.1)) <= high;
         let offset = i32::try_from(along.offset).ok().filter(|offset| offset.unsigned_abs() < MAX_OFFSET)?;
         is_inside.then_some(PaddedRow { start, offset })
     }

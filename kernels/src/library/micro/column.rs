@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use super::drive::{Engine, Output};
 use super::grid::is_one_task;
-use super::operand::Operand;
 use super::pack::Strided;
 use super::parts::PartTasks;
 use super::simd::Simd;
+use super::stored::StoredElement;
 use super::tile::Shortest;
 use super::{Real, block_depth, with_scratch};
 
@@ -92,7 +92,7 @@ impl Engine {
     ///
     /// # Safety
     ///
-    /// As [`Engine::multiply_column`], for rows and steps at distances of `strides`.
+    /// As [`Engine::multiply_column`], for rows and steps at the given distances, of which one is 1.
     pub(crate) unsafe fn multiply_half_column(
         &self,
         is_f16: bool,
@@ -101,6 +101,7 @@ impl Engine {
         x: &Strided<f32>,
         c: *mut f32,
     ) -> bool {
+        debug_assert!(a_row == 1 || a_step == 1, "neither rows nor steps are neighbours");
         let Some(columns) = f32::kernels(self.level).half_columns.filter(|_| extents[0] >= FEW_ROWS) else {
             return false;
         };
@@ -191,7 +192,7 @@ impl Engine {
 ///
 /// The instruction set of `S`; operands and result are valid for rows and steps.
 #[inline(always)]
-pub(super) unsafe fn column<S: Simd, P: Operand<S::Elem>>(x: &Column<P::Stored, S::Elem>) {
+pub(super) unsafe fn column<S: Simd, P: StoredElement<S::Elem>>(x: &Column<P::Stored, S::Elem>) {
     let blocks = || (0..x.steps).step_by(x.depth).map(|start| start..(start + x.depth).min(x.steps));
     // SAFETY: rows and steps inside the operands.
     unsafe {
@@ -219,7 +220,7 @@ pub(super) unsafe fn column<S: Simd, P: Operand<S::Elem>>(x: &Column<P::Stored, 
 
 /// A block of steps of as many rows that are neighbours in memory as vectors hold; returns their number.
 #[inline(always)]
-unsafe fn lane_tile<S: Simd, P: Operand<S::Elem>>(
+unsafe fn lane_tile<S: Simd, P: StoredElement<S::Elem>>(
     x: &Column<P::Stored, S::Elem>,
     i: usize,
     steps: Range<usize>,
@@ -249,7 +250,7 @@ unsafe fn lane_tile<S: Simd, P: Operand<S::Elem>>(
 
 /// A block of steps of some rows whose steps are neighbours in memory; returns the number of rows.
 #[inline(always)]
-unsafe fn row_tile<S: Simd, P: Operand<S::Elem>>(
+unsafe fn row_tile<S: Simd, P: StoredElement<S::Elem>>(
     x: &Column<P::Stored, S::Elem>,
     i: usize,
     steps: Range<usize>,
@@ -274,7 +275,11 @@ unsafe fn row_tile<S: Simd, P: Operand<S::Elem>>(
 /// A strip of rows that are neighbours in memory, some steps at a time, so that each is read along the memory; returns
 /// the number of rows.
 #[inline(always)]
-unsafe fn strip<S: Simd, P: Operand<S::Elem>>(x: &Column<P::Stored, S::Elem>, i: usize, steps: Range<usize>) -> usize {
+unsafe fn strip<S: Simd, P: StoredElement<S::Elem>>(
+    x: &Column<P::Stored, S::Elem>,
+    i: usize,
+    steps: Range<usize>,
+) -> usize {
     let n = (x.rows - i).min(STRIP) / S::LANES * S::LANES;
     let mut sums = [MaybeUninit::<S::Elem>::uninit(); STRIP];
     let (sums, mut k) = (sums.as_mut_ptr().cast::<S::Elem>(), steps.start);
@@ -299,7 +304,7 @@ unsafe fn strip<S: Simd, P: Operand<S::Elem>>(x: &Column<P::Stored, S::Elem>, i:
 
 /// `N` steps from `k` on, of those before `end`, of the `n` rows of a strip from `i` on; returns `N`.
 #[inline(always)]
-unsafe fn strip_pass<S: Simd, P: Operand<S::Elem>, const N: usize>(
+unsafe fn strip_pass<S: Simd, P: StoredElement<S::Elem>, const N: usize>(
     x: &Column<P::Stored, S::Elem>,
     [i, n, k, end]: [usize; 4],
     sums: *mut S::Elem,
@@ -333,7 +338,7 @@ unsafe fn strip_pass<S: Simd, P: Operand<S::Elem>, const N: usize>(
 
 /// `V` vectors of rows that are neighbours in memory; returns their number.
 #[inline(always)]
-unsafe fn lanes<S: Simd, P: Operand<S::Elem>, const V: usize>(
+unsafe fn lanes<S: Simd, P: StoredElement<S::Elem>, const V: usize>(
     x: &Column<P::Stored, S::Elem>,
     i: usize,
     steps: Range<usize>,
@@ -364,7 +369,7 @@ const EIGHT: usize = 8;
 
 /// As many blocks of eight rows as registers have sums for, whose steps are neighbours in memory; returns the number of rows.
 #[inline(always)]
-unsafe fn turned_rows<S: Simd, P: Operand<S::Elem>>(
+unsafe fn turned_rows<S: Simd, P: StoredElement<S::Elem>>(
     x: &Column<P::Stored, S::Elem>,
     i: usize,
     steps: Range<usize>,
@@ -382,7 +387,7 @@ unsafe fn turned_rows<S: Simd, P: Operand<S::Elem>>(
 /// `B` blocks of eight rows whose steps are neighbours in memory; returns the number of rows. A block takes a cache line of
 /// each of its rows before the next one: rows at a power of two share the ways of one set.
 #[inline(always)]
-unsafe fn turned<S: Simd, P: Operand<S::Elem>, const B: usize>(
+unsafe fn turned<S: Simd, P: StoredElement<S::Elem>, const B: usize>(
     x: &Column<P::Stored, S::Elem>,
     i: usize,
     steps: Range<usize>,
@@ -454,7 +459,7 @@ type SquareSums<T, const Q: usize> = [[T; SIDE]; Q];
 
 /// `Q` times four rows whose steps are neighbours in memory, which squares turn to lanes; returns the number of rows.
 #[inline(always)]
-unsafe fn squares<S: Simd, P: Operand<S::Elem>, const Q: usize>(
+unsafe fn squares<S: Simd, P: StoredElement<S::Elem>, const Q: usize>(
     x: &Column<P::Stored, S::Elem>,
     i: usize,
     steps: Range<usize>,
@@ -467,7 +472,7 @@ unsafe fn squares<S: Simd, P: Operand<S::Elem>, const Q: usize>(
 
 /// The chains of some steps, for [`squares`].
 #[inline(always)]
-unsafe fn square_chains<S: Simd, P: Operand<S::Elem>, const Q: usize>(
+unsafe fn square_chains<S: Simd, P: StoredElement<S::Elem>, const Q: usize>(
     x: &Column<P::Stored, S::Elem>,
     i: usize,
     steps: Range<usize>,
@@ -507,7 +512,7 @@ unsafe fn square_chains<S: Simd, P: Operand<S::Elem>, const Q: usize>(
 
 /// The last rows, fewer than four; returns their number.
 #[inline(always)]
-unsafe fn last_rows<T: Real, P: Operand<T>>(x: &Column<P::Stored, T>, i: usize, steps: Range<usize>) -> usize {
+unsafe fn last_rows<T: Real, P: StoredElement<T>>(x: &Column<P::Stored, T>, i: usize, steps: Range<usize>) -> usize {
     // SAFETY: no more rows than are left.
     unsafe {
         match x.rows - i {
@@ -520,7 +525,7 @@ unsafe fn last_rows<T: Real, P: Operand<T>>(x: &Column<P::Stored, T>, i: usize, 
 
 /// `R` rows, whose chains overlap; returns their number.
 #[inline(always)]
-unsafe fn single_rows<T: Real, P: Operand<T>, const R: usize>(
+unsafe fn single_rows<T: Real, P: StoredElement<T>, const R: usize>(
     x: &Column<P::Stored, T>,
     i: usize,
     steps: Range<usize>,

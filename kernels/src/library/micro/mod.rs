@@ -21,7 +21,7 @@ mod heights;
 mod narrow;
 mod one_channel;
 mod one_tap;
-mod operand;
+
 mod pack;
 mod pairs;
 mod parts;
@@ -33,6 +33,7 @@ mod simd;
 mod sliding;
 mod small;
 mod softmax;
+mod stored;
 mod tile;
 #[cfg(target_arch = "x86_64")]
 mod wide;
@@ -370,7 +371,7 @@ macro_rules! kernels {
         #[target_feature(enable = $features)]
         unsafe fn column(x: &Column<Elem, Elem>) {
             // SAFETY: handed on; the features are enabled here.
-            unsafe { column::column::<$vector, operand::AsStored>(x) }
+            unsafe { column::column::<$vector, stored::AsStored>(x) }
         }
 
         #[target_feature(enable = $features)]
@@ -453,7 +454,7 @@ macro_rules! half_columns {
         #[target_feature(enable = $features)]
         unsafe fn half_column<const F16: bool>(x: &Column<u16, f32>) {
             // SAFETY: handed on; the features are enabled here.
-            unsafe { column::column::<$vector, operand::Widened<F16>>(x) }
+            unsafe { column::column::<$vector, stored::Widened<F16>>(x) }
         }
 
         is_x86_feature_detected!("f16c")
@@ -477,7 +478,7 @@ fn portable<T: Real>() -> Kernels<T> {
         depthwise_sums: depthwise::depthwise_sums::<simd::Portable<T>>,
         depthwise_gradient: depthwise::depthwise_gradient::<simd::Portable<T>>,
         unpacked: small::unpacked::<T>,
-        column: column::column::<simd::Portable<T>, operand::AsStored>,
+        column: column::column::<simd::Portable<T>, stored::AsStored>,
         half_columns: None,
         narrow: narrow::narrow::<simd::Portable<T>>,
         shallow: shallow::shallow::<simd::Portable<T>>,

@@ -5,8 +5,8 @@
 
 use std::mem::MaybeUninit;
 
-use super::operand::eight_rows;
 use super::simd::{Simd, exchanges};
+use super::stored::eight_rows;
 use super::tile::{Lines, Shortest};
 
 /// Columns and lines of a tile, where there are instructions to exchange so many columns.

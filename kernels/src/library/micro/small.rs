@@ -5,6 +5,7 @@ use super::{Layout, Level, Real, block_depth};
 
 /// Elements at most of a right operand that is copied so that its columns are neighbours.
 pub(crate) const MAX_TURNED: usize = 256;
+const FEW_TURNED: usize = 32;
 
 /// A small product on strided operands; B has unit column stride.
 pub(super) struct Unpacked<T> {
@@ -153,7 +154,14 @@ pub(crate) unsafe fn multiply_turned<T: Real>(
     c: *mut T,
 ) {
     let [_, n, k] = extent;
-    let mut turned = [T::ZERO; MAX_TURNED];
+    let (mut few, mut more);
+    let turned = if n * k <= FEW_TURNED {
+        few = [T::ZERO; FEW_TURNED];
+        &mut few[..]
+    } else {
+        more = [T::ZERO; MAX_TURNED];
+        &mut more[..]
+    };
     b.pack(0..n, 0..k, Layout::Interleaved, n, &mut turned[..n * k]);
     // SAFETY: k rows of n elements, which live as long as the call; `c` is handed on.
     unsafe {

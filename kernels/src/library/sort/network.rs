@@ -23,8 +23,8 @@ pub(super) struct FirstRows {
 }
 
 impl FirstRows {
-    /// The `kept` first rows of `width` elements, of blocks of `block` rows at most. They are selected as blocks come, or
-    /// there is one block.
+    /// The `kept` first rows, one at least, of `width` elements, of blocks of `block` rows at most. They are selected as
+    /// blocks come, or there is one block.
     pub(super) fn new(width: usize, kept: usize, block: usize, selects: bool) -> FirstRows {
         let n_waiting = block + if selects { kept } else { 0 };
         let mut first = FirstRows {
@@ -56,7 +56,8 @@ impl FirstRows {
         }
         self.n_waiting = start;
         for row in start..start + n_rows {
-            let last = self.first.as_deref().map_or(&[][..], |first| &first[(self.kept - 1) * width..]);
+            let last = (self.kept - 1) * width;
+            let last = self.first.as_deref().map_or(&[][..], |first| &first[last..last + width]);
             let row = row * width..(row + 1) * width;
             let is_less = |(x, last): (&i64, &i64)| i64::from(x < last);
             if self.waiting[row.clone()].iter().zip(last).map(is_less).fold(0, |any, one| any | one) == 0 {
@@ -94,8 +95,10 @@ impl FirstRows {
     pub(super) fn finish(&mut self) -> &[i64] {
         let n = self.kept * self.width;
         if self.first.is_some() {
-            self.waiting[self.n_waiting * self.width..n].fill(i64::MAX);
-            self.merge();
+            if self.n_waiting > 0 {
+                self.waiting[self.n_waiting * self.width..n].fill(i64::MAX);
+                self.merge();
+            }
         } else {
             sort_columns(&mut self.waiting[..self.n_waiting * self.width], self.width);
         }

@@ -3,6 +3,7 @@
 use retape_runtime::Scalar;
 
 use super::*;
+use crate::ir::Func1;
 
 /// Three rows of `columns` elements with padding before and behind each, and sums of them all, of each row, of each column,
 /// or none; and of one row whose start is not computed.
@@ -60,7 +61,58 @@ fn rows_with_padding_are_read_as_vectors() {
     }
 }
 
-/// A condition that holds beside the row, or a position that another one bounds, is no row with padding.
+/// The number of rows with padding that a kernel's nests read.
+fn n_padded(kernel: &Kernel) -> usize {
+    let rows = |nest| Positions::of(&LoopForm::of_nest(nest), true).padded_rows.iter().flatten().count();
+    schedule(kernel).nests.iter().map(rows).sum()
+}
+
+/// The sums of three rows of elements between the columns 5 and 24, each from 5 elements before its own start on: the first
+/// row starts before its parameter, and only the columns that are read lie within it.
+#[test]
+#[cfg(unix)]
+fn a_row_that_starts_before_its_parameter_reads_element_by_element() {
+    let k = KernelBuilder::new();
+    let from = k.param(DType::F32, 60, false);
+    let (row, column) = (k.axis(3, false), k.axis(40, true));
+    let place = k.index(column);
+    let is_inside = place.ge(5_i64) & k.constant(24_i64.into()).ge(place);
+    let at = k.index(row) * 20_i64 - 5_i64 + place.max(5_i64).min(24_i64);
+    let value = is_inside.select(k.load_at(from, at), k.constant(0.0_f32.into()));
+    k.store(k.param(DType::F32, 3, true), Affine::new(0, &[1, 0]), value.reduce(ReductionOp::Sum));
+    let kernel = prepared(&k.finish());
+    let inputs = random_inputs(&kernel, 2);
+    assert_eq!(check(&kernel, &inputs, "a row before"), 2 * levels().len());
+    let schedule = schedule(&kernel);
+    for level in levels() {
+        let (functions, _) = functions(&schedule, level, u32::MAX, "a row before");
+        for at_end in [true, false] {
+            let made = run_guarded(&kernel, &schedule, &functions, &inputs, at_end, false);
+            compare(&kernel, &made, &expected(&kernel, &inputs), 1e-5, "a row before");
+        }
+    }
+}
+
+/// A select that code branches around takes its operands as they are.
+#[test]
+fn a_row_with_padding_beside_a_long_formula_has_wide_code() {
+    let k = KernelBuilder::new();
+    let [from, other] = [(20, 3), (40, 3)].map(|(columns, rows)| k.param(DType::F32, columns * rows, false));
+    let (row, column) = (k.axis(3, false), k.axis(40, true));
+    let place = k.index(column);
+    let at = k.index(row) * 20_i64 + place.min(19_i64);
+    let formula = (0..4).fold(k.load(other, Affine::new(0, &[40, 1])), |x, _| x.call1(Func1::Sin));
+    let value = k.constant(20_i64.into()).gt(place).select(k.load_at(from, at), formula);
+    k.store(k.param(DType::F32, 3, true), Affine::new(0, &[1, 0]), value.reduce(ReductionOp::Sum));
+    let kernel = prepared(&k.finish());
+    check(&kernel, &random_inputs(&kernel, 3), "a formula");
+    let schedule = schedule(&kernel);
+    for level in levels() {
+        assert_eq!(functions(&schedule, level, u32::MAX, "a formula").1, schedule.nests.len());
+    }
+}
+
+/// A condition that holds beside the row, or says nothing of it, is none of a row with padding.
 #[test]
 fn a_condition_that_says_too_little_reads_element_by_element() {
     for (least, most, expected) in [(0, 19, 1), (1, 18, 1), (-1, 19, 0), (0, 20, 0)] {
@@ -73,9 +125,7 @@ fn a_condition_that_says_too_little_reads_element_by_element() {
         let value = is_inside.select(k.load_at(from, at), k.constant(0.0_f32.into()));
         k.store(k.param(DType::F32, 3, true), Affine::new(0, &[1, 0]), value.reduce(ReductionOp::Sum));
         let kernel = prepared(&k.finish());
-        let schedule = schedule(&kernel);
-        let rows = |nest| Positions::of(&LoopForm::of_nest(nest), true).padded_rows.iter().flatten().count();
-        assert_eq!(schedule.nests.iter().map(rows).sum::<usize>(), expected, "from {least} to {most}");
+        assert_eq!(n_padded(&kernel), expected, "from {least} to {most}");
         check(&kernel, &random_inputs(&kernel, 1), &format!("from {least} to {most}"));
     }
 }

@@ -16,7 +16,7 @@ fn single<const F16: bool>(bits: u16) -> f32 {
 /// # Safety
 ///
 /// Methods need what those of [`Simd`] need.
-pub(super) trait Operand<T: Real> {
+pub(super) trait StoredElement<T: Real> {
     /// An element in memory.
     type Stored: Copy;
 
@@ -47,7 +47,7 @@ pub(super) fn eight_rows<T>(from: *const T, step: usize) -> [*const T; 8] {
 pub(super) struct AsStored;
 
 // SAFETY (all methods): the trait's contract is handed on.
-impl<T: Real> Operand<T> for AsStored {
+impl<T: Real> StoredElement<T> for AsStored {
     type Stored = T;
 
     #[inline(always)]
@@ -80,7 +80,7 @@ impl<T: Real> Operand<T> for AsStored {
 pub(super) struct Widened<const F16: bool>;
 
 // SAFETY (all methods): the trait's contract is handed on.
-impl<const F16: bool> Operand<f32> for Widened<F16> {
+impl<const F16: bool> StoredElement<f32> for Widened<F16> {
     type Stored = u16;
 
     #[inline(always)]
