@@ -3,10 +3,11 @@
 
 use std::ops::Range;
 
+use half::slice::HalfFloatSliceExt;
 use retape_runtime::{DType, bf16, f16};
 
 use super::cast_half::Convert;
-use super::micro::{Engine, Strided, block_depth, is_split, with_scratch};
+use super::micro::{Engine, block_depth, is_split, with_scratch};
 use super::view::{Plain, for_each_tile, view, view_mut};
 
 /// The most rows, or columns, of the result for which the other operand is cut: with more, a product takes longer than
@@ -21,9 +22,21 @@ const BLOCK: usize = if cfg!(test) { 1 << 9 } else { 1 << 16 };
 const LEAST: usize = 16;
 
 /// A 16-bit float.
-pub(super) trait Half: Plain + Convert<Stored = Self> {}
-impl Half for f16 {}
-impl Half for bf16 {}
+pub(super) trait Half: Plain + Convert<Stored = Self> {
+    fn bits(x: &[Self]) -> &[u16];
+}
+
+impl Half for f16 {
+    fn bits(x: &[f16]) -> &[u16] {
+        x.reinterpret_cast()
+    }
+}
+
+impl Half for bf16 {
+    fn bits(x: &[bf16]) -> &[u16] {
+        x.reinterpret_cast()
+    }
+}
 
 /// Where an operand lies in its buffer, as lines of sums: rows of the left one, columns of the right one.
 #[derive(Clone, Copy, Debug)]
@@ -144,21 +157,13 @@ impl HalfProduct<'_> {
 
     /// Multiplies the lines of a matrix, as they lie in memory, by a vector; `false` if there is no code for that.
     fn run_column<H: Half>(&self, [matrix, vector]: [HalfOperand<'_, H>; 2], out: &mut [H]) -> bool {
-        let (n_lines, [_, _, k]) = (out.len(), self.extents);
-        let LineLayout { offset, strides: [line, term] } = matrix.layout;
-        let last = offset + (n_lines - 1) * line + (k - 1) * term;
-        assert!(last < matrix.x.len(), "an operand of {} elements needs {}", matrix.x.len(), last + 1);
-        with_scratch(k + n_lines, |singles: &mut [f32]| {
+        let [_, _, k] = self.extents;
+        with_scratch(k + out.len(), |singles: &mut [f32]| {
             let (x, sums) = singles.split_at_mut(k);
             vector.widen(0..1, 0..k, x);
-            let first = matrix.x[offset..].as_ptr().cast();
-            // SAFETY: the elements of the matrix were checked to be there, and have 16 bits; the vector has one of each step, and
-            // there is a sum for each line.
-            let is_done = unsafe {
-                let x = Strided::new(x.as_ptr(), 1, 1);
-                let is_f16 = self.dtype == DType::F16;
-                self.engine.multiply_half_column(is_f16, [n_lines, k], (first, [line, term]), &x, sums.as_mut_ptr())
-            };
+            let is_f16 = self.dtype == DType::F16;
+            let LineLayout { offset, strides } = matrix.layout;
+            let is_done = self.engine.multiply_half_column(is_f16, H::bits(&matrix.x[offset..]), strides, x, sums);
             if is_done {
                 H::from_singles(sums, out);
             }

@@ -87,27 +87,33 @@ impl Engine {
         unsafe { self.multiply_column_by(T::kernels(self.level).column, extents, &matrix, x, c, done) };
     }
 
-    /// The same of a matrix of bits of 16-bit floats, `f16` or `bf16`, whose rows or steps are neighbours; `false` if there
-    /// are few rows, or this level has no code for it.
+    /// The sums of a matrix of bits of 16-bit floats, `f16` or `bf16`, whose rows or steps are neighbours, by a vector; `false`
+    /// if there are few rows, or this level has no code for it.
     ///
-    /// # Safety
+    /// # Panics
     ///
-    /// As [`Engine::multiply_column`], for rows and steps at the given distances, of which one is 1.
-    pub(crate) unsafe fn multiply_half_column(
+    /// Panics if neither rows nor steps are neighbours, or if the matrix is too short.
+    pub(crate) fn multiply_half_column(
         &self,
         is_f16: bool,
-        extents: [usize; 2],
-        (a, [a_row, a_step]): (*const u16, [usize; 2]),
-        x: &Strided<f32>,
-        c: *mut f32,
+        matrix: &[u16],
+        [a_row, a_step]: [usize; 2],
+        x: &[f32],
+        sums: &mut [f32],
     ) -> bool {
-        debug_assert!(a_row == 1 || a_step == 1, "neither rows nor steps are neighbours");
-        let Some(columns) = f32::kernels(self.level).half_columns.filter(|_| extents[0] >= FEW_ROWS) else {
+        let [rows, k] = [sums.len(), x.len()];
+        let Some(columns) = f32::kernels(self.level).half_columns.filter(|_| rows >= FEW_ROWS && k > 0) else {
             return false;
         };
-        let kernel = columns[usize::from(is_f16)];
-        // SAFETY: handed on; the kernel is that of the elements.
-        unsafe { self.multiply_column_by(kernel, extents, &ColumnMatrix { a, a_row, a_step }, x, c, &|_| {}) };
+        let last = (rows - 1).saturating_mul(a_row).saturating_add((k - 1).saturating_mul(a_step));
+        assert!((a_row == 1 || a_step == 1) && last < matrix.len(), "{rows} by {k} of {} elements", matrix.len());
+        let (kernel, matrix) = (columns[usize::from(is_f16)], ColumnMatrix { a: matrix.as_ptr(), a_row, a_step });
+        // SAFETY: the matrix has the elements that its strides reach, the vector one for each step, and there is a sum for each
+        // row; the kernel is that of the elements.
+        unsafe {
+            let x = Strided::new(x.as_ptr(), 1, 1);
+            self.multiply_column_by(kernel, [rows, k], &matrix, &x, sums.as_mut_ptr(), &|_| {});
+        }
         true
     }
 
