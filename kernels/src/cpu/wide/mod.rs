@@ -4,9 +4,9 @@
 //! made by the same operations, lane by lane, and sums are combined in the order that the schedule fixes for four lanes.
 //! Nests that need more than it has, such as calls and divisions of integers, are left to Cranelift.
 //!
-//! The stages: `function` has the frame; `nest`, `grid`, `strip` and `walk` walk the loops, and ask `positions` about loads, and `emit`, `cast`, `memory` and
-//! `reduce` for straight-line code over virtual registers (`code`); `regs` and `branch` choose registers and write
-//! instructions (`ops`, `encode`).
+//! The stages: `function` has the frame; `nest`, `grid`, `strip` and `walk` walk the loops, ask `positions` which loads at
+//! computed positions read rows, and ask `emit`, `cast`, `memory` and `reduce` for straight-line code over virtual registers
+//! (`code`); `regs` and `branch` choose registers and write instructions (`ops`, `encode`).
 
 mod branch;
 mod cast;
