@@ -55,6 +55,7 @@ pub(crate) trait Simd: Copy + 'static {
     }
 
     /// The numbers of `bf16` in the lower halves of the words from `x` on, and in their upper halves. Only if `EXCHANGES`.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn widen_pairs(_x: *const Self::Elem) -> [Self::Vector; 2] {
         unreachable!("these vectors have no exchanges")
@@ -62,6 +63,7 @@ pub(crate) trait Simd: Copy + 'static {
 
     /// The `LANES` numbers from `x` on, bits of `f16` or of `bf16`. Only of single precision, with instructions that convert
     /// `f16`.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn widen<const F16: bool>(_x: *const u16) -> Self::Vector {
         unreachable!("these vectors do not convert 16-bit floats")

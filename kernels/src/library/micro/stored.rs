@@ -1,11 +1,13 @@
 //! Elements as they lie in memory, and as they are computed with: the same, or 16-bit floats as single precision.
 
+#[cfg(target_arch = "x86_64")]
 use retape_runtime::f16;
 
 use super::Real;
 use super::simd::Simd;
 
 /// The number of these bits, of `f16` or of `bf16`.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn single<const F16: bool>(bits: u16) -> f32 {
     if F16 { f16::from_bits(bits).to_f32() } else { f32::from_bits(u32::from(bits) << 16) }
@@ -77,9 +79,11 @@ impl<T: Real> StoredElement<T> for AsStored {
 }
 
 /// Bits of 16-bit floats, `f16` or `bf16`, that are computed with as single precision.
+#[cfg(target_arch = "x86_64")]
 pub(super) struct Widened<const F16: bool>;
 
 // SAFETY (all methods): the trait's contract is handed on.
+#[cfg(target_arch = "x86_64")]
 impl<const F16: bool> StoredElement<f32> for Widened<F16> {
     type Stored = u16;
 
