@@ -23,6 +23,7 @@ const LEAST: usize = 16;
 
 /// A 16-bit float.
 pub(super) trait Half: Plain + Convert<Stored = Self> {
+    /// The bits of elements.
     fn bits(x: &[Self]) -> &[u16];
 }
 

@@ -34,7 +34,7 @@ fn with_last_axes_as_one(kernel: &Kernel) -> Option<Kernel> {
     let (outer, len) = (kernel.axes.len().checked_sub(2)?, kernel.axes.last()?.extent);
     let is_row = kernel.stores.iter().all(|store| store.at.stride(outer + 1) == 1);
     let is_short = len < LONG && (MIN_POINTS..MAX_POINTS).contains(&kernel.kept_len());
-    // All but a part of a vector's lanes are idle in the rest of the kernel, too.
+    // Lanes beyond a short row are idle in the rest of the kernel, too.
     let is_formula = |inst: &Inst<ValueId>| matches!(inst, Inst::Call1(..) | Inst::Call2(..));
     let is_light = || kernel.insts.len() <= LIGHT && !kernel.insts.iter().any(is_formula);
     let stays = || (len >= LONG / 2 || is_light()) && reads_rows(kernel);

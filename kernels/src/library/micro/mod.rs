@@ -21,7 +21,6 @@ mod heights;
 mod narrow;
 mod one_channel;
 mod one_tap;
-
 mod pack;
 mod pairs;
 mod parts;

@@ -5,6 +5,7 @@ use super::{Layout, Level, Real, block_depth};
 
 /// Elements at most of a right operand that is copied so that its columns are neighbours.
 pub(crate) const MAX_TURNED: usize = 256;
+/// The same where the copy has a place of its own, which is cleared sooner.
 const FEW_TURNED: usize = 32;
 
 /// A small product on strided operands; B has unit column stride.
