@@ -5,11 +5,16 @@
 //! computes from the coordinates of a row and a column, positions of elements among them, follows from a quotient and a
 //! remainder. Rows that are read from a computed place on, as those of a table, stay rows.
 //!
-//! No sum is touched, since kernels with reduced axes stay as they are, so that no bit changes.
+//! An operand that all rows share is read at the remainder, and one that has an element for each row at the quotient, where
+//! that is faster than idle lanes.
+//!
+//! Sums of rows, and of columns, are not touched. A sum of all elements of rows, one operand of which does not walk them in
+//! turn, adds them in the order in which it adds those of operands that all do.
 
+use super::MIN_VECTOR_EXTENT;
 use super::canonical::with_next_axis;
-use crate::ir::{Binary, Inst, Kernel, ValueId, operation};
-use crate::simplify::simplify_around_coordinates;
+use crate::ir::{Affine, AxisId, Binary, Inst, Kernel, ValueId, operation};
+use crate::simplify::{builder_like, simplify_around_coordinates};
 
 /// The shortest rows that are long enough: as many elements as the widest vector has.
 const LONG: usize = 16;
@@ -30,15 +35,75 @@ pub(super) fn without_short_rows(kernel: Kernel) -> Kernel {
 }
 
 fn with_last_axes_as_one(kernel: &Kernel) -> Option<Kernel> {
-    let is_plain = !kernel.axes.iter().any(|axis| axis.reduced);
     let (outer, len) = (kernel.axes.len().checked_sub(2)?, kernel.axes.last()?.extent);
+    let points = kernel.axes.iter().try_fold(1_usize, |points, axis| points.checked_mul(axis.extent))?;
+    (len < LONG && (MIN_POINTS..MAX_POINTS).contains(&points)).then_some(())?;
+    let is_summed = match (kernel.axes[outer].reduced, kernel.axes[outer + 1].reduced) {
+        (true, true) => true,
+        (false, false) if !kernel.axes.iter().any(|axis| axis.reduced) => false,
+        _ => return None,
+    };
     let is_row = kernel.stores.iter().all(|store| store.at.stride(outer + 1) == 1);
-    let is_short = len < LONG && (MIN_POINTS..MAX_POINTS).contains(&kernel.kept_len());
+    (is_summed || is_row).then_some(())?;
     // Lanes beyond a short row are idle in the rest of the kernel, too.
     let is_formula = |inst: &Inst<ValueId>| matches!(inst, Inst::Call1(..) | Inst::Call2(..));
     let is_light = || kernel.insts.len() <= LIGHT && !kernel.insts.iter().any(is_formula);
-    let stays = || (len >= LONG / 2 || is_light()) && reads_rows(kernel);
-    if is_plain && is_row && is_short && !stays() { with_next_axis(kernel, outer) } else { None }
+    let stays = || !is_summed && (len >= LONG / 2 || is_light()) && reads_rows(kernel);
+    let (shared, of_rows) = broadcasts(kernel, outer)?;
+    // Vectors of 8 lanes have no idle ones in rows of 8.
+    let shares = |param: usize| kernel.params[param].len <= LONG && kernel.params[param].dtype.size() == 4;
+    let pays = match (shared.is_empty(), of_rows) {
+        (true, false) => true,
+        (false, false) => len < MIN_VECTOR_EXTENT || len != LONG / 2 && shared.into_iter().all(shares),
+        (_, true) => len < MIN_VECTOR_EXTENT,
+    };
+    if pays && !stays() { with_next_axis(&with_positions(kernel, outer), outer) } else { None }
+}
+
+/// The parameters that all rows share, and whether there are some with an element for each row; `None` if a load has
+/// another order.
+fn broadcasts(kernel: &Kernel, outer: usize) -> Option<(Vec<usize>, bool)> {
+    let (mut shared, mut of_rows) = (vec![], false);
+    for inst in &kernel.insts {
+        let Inst::Load(param, at) = inst else { continue };
+        match [at.stride(outer), at.stride(outer + 1)] {
+            _ if is_in_turn(kernel, outer, at) => {}
+            [0, 1] if at.strides.iter().filter(|&&stride| stride != 0).count() == 1 => shared.push(param.index()),
+            [_, 0] => of_rows = true,
+            _ => return None,
+        }
+    }
+    Some((shared, of_rows))
+}
+
+/// Whether an access walks the rows of the last two axes one after the other.
+fn is_in_turn(kernel: &Kernel, outer: usize, at: &Affine) -> bool {
+    let extent = i64::try_from(kernel.axes[outer + 1].extent).ok();
+    extent.and_then(|extent| at.stride(outer + 1).checked_mul(extent)) == Some(at.stride(outer))
+}
+
+/// The kernel with computed positions in loads that do not walk the rows of the last two axes in turn.
+fn with_positions(kernel: &Kernel, outer: usize) -> Kernel {
+    let k = builder_like(kernel, &kernel.axes);
+    let mut new: Vec<ValueId> = Vec::with_capacity(kernel.insts.len());
+    for inst in &kernel.insts {
+        let value = match inst {
+            Inst::Load(param, at) if !is_in_turn(kernel, outer, at) => {
+                let axes = (0..kernel.axes.len()).filter(|&axis| at.stride(axis) != 0);
+                let terms = axes.map(|axis| k.index(AxisId(axis as u32)) * at.stride(axis));
+                let place = terms.fold(k.constant(at.offset.into()), |place, term| place + term);
+                k.load_at(*param, place)
+            }
+            Inst::Const(_) | Inst::Index(_) | Inst::Load(..) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!() => {
+                k.push(inst.map(|v: ValueId| new[v.index()]))
+            }
+        };
+        new.push(value.id());
+    }
+    for store in &kernel.stores {
+        k.store(store.param, store.at.clone(), k.value(new[store.value.index()]));
+    }
+    k.finish()
 }
 
 /// Whether a kernel has loads at positions that are computed from the coordinate along the last axis, and all of them read
@@ -175,6 +240,77 @@ mod tests {
             formula.insts.push(Inst::Call1(Func1::Sin, formula.stores[0].value));
             formula.stores[0].value = ValueId(formula.insts.len() as u32 - 1);
             assert_eq!(without_short_rows(formula).axes.len(), if len < LONG / 2 { 1 } else { 2 });
+        }
+    }
+
+    /// Rows of `len` beside an operand that all share and one that has an element for each, summed where `reduced` says.
+    fn beside_broadcasts(len: usize, uses: [bool; 2], reduced: &str, function: &str) -> Kernel {
+        let n = 100 * len;
+        let at = |is_used, at: &str| if is_used { at.to_string() } else { format!("a0 * {len} + a1") };
+        let (shared, of_rows) = (at(uses[0], "a1"), at(uses[1], "a0"));
+        let sum = if reduced.is_empty() { "" } else { "%6 = reduce sum %5\n store p4[0], %6" };
+        let text = format!(
+            "kernel (p0: f32[{n}], p1: f32[{}], p2: f32[{}], p3: f32[{n}] out, p4: f32[1] out) {{
+                axes a0 = 100{reduced}, a1 = {len}{reduced}
+                %0 = load p0[a0 * {len} + a1]
+                %1 = load p1[{shared}]
+                %2 = load p2[{of_rows}]
+                %3 = add %0, %1
+                %4 = mul %3, %2
+                %5 = {function} %4
+                {sum}
+                store p3[a0 * {len} + a1], %5
+            }}",
+            if uses[0] { len } else { n },
+            if uses[1] { 100 } else { n },
+        );
+        let kernel: Kernel = text.parse().unwrap();
+        kernel.verify().unwrap();
+        kernel
+    }
+
+    #[test]
+    fn operands_that_rows_share_are_read_at_positions() {
+        for len in 2..=LONG {
+            for uses in [[true, false], [false, true], [true, true]] {
+                for (reduced, function) in [("", "neg"), ("", "sin"), (" reduced", "neg"), (" reduced", "sin")] {
+                    let kernel = beside_broadcasts(len, uses, reduced, function);
+                    let joined = without_short_rows(kernel.clone());
+                    joined.verify().unwrap_or_else(|e| panic!("{e:?}\n{joined}"));
+                    let expected = len < MIN_VECTOR_EXTENT || !uses[1] && len != LONG / 2 && len < LONG;
+                    assert_eq!(joined.axes.len() == 1, expected, "{joined}");
+                    let inputs = random_inputs(&kernel, len as u64);
+                    let ([all, sum], [joined_all, joined_sum]) =
+                        (&outputs(&kernel, &inputs)[..], &outputs(&joined, &inputs)[..])
+                    else {
+                        panic!("two results");
+                    };
+                    assert!(all == joined_all, "{joined}");
+                    let of = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
+                    let (sum, joined_sum) = (of(sum), of(joined_sum));
+                    let is_near = (sum - joined_sum).abs() <= 1e-4 * sum.abs().max(1.0);
+                    assert!(reduced.is_empty() || is_near || sum.is_nan(), "{sum} {joined_sum}\n{joined}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sums_of_columns_and_of_rows_stay() {
+        for [outer, inner] in [["", " reduced"], [" reduced", ""]] {
+            let stride = if outer.is_empty() { "a0" } else { "a1" };
+            let text = format!(
+                "kernel (p0: f32[300], p1: f32[3], p2: f32[100] out) {{
+                    axes a0 = 100{outer}, a1 = 3{inner}
+                    %0 = load p0[a0 * 3 + a1]
+                    %1 = load p1[a1]
+                    %2 = add %0, %1
+                    %3 = reduce sum %2
+                    store p2[{stride}], %3
+                }}"
+            );
+            let kernel: Kernel = text.parse().unwrap();
+            assert_eq!(without_short_rows(kernel.clone()), kernel);
         }
     }
 

@@ -46,6 +46,12 @@ fn widening(unit: MoveWidth) -> Op {
     }
 }
 
+/// The pieces of fewer than 16 bytes, the largest first: where each begins, and its size, a power of two.
+fn pieces_of_short(bytes: usize) -> impl Iterator<Item = (usize, usize)> {
+    let sizes = [8, 4, 2, 1].into_iter().filter(move |size| bytes & size != 0);
+    sizes.map(move |size| (bytes & !(2 * size - 1), size))
+}
+
 impl Tail {
     /// The lanes that have an element, as a value.
     pub(super) fn lanes(self) -> WideVal {
@@ -57,6 +63,11 @@ impl WideEmitter {
     /// Neighbouring elements.
     pub(super) fn load(&mut self, dtype: DType, from: ElementAddress, tail: Option<Tail>) -> WideVal {
         match (unit(dtype), tail) {
+            (Some(unit), Some(Tail { count: Some(count), .. })) if !self.level.has_masks() => {
+                let short = self.load_short_pieces(from, count * dtype.size());
+                let words = self.one(widening(unit), short);
+                self.elements(dtype, smallvec![words])
+            }
             (Some(unit), Some(tail)) if !self.level.has_masks() => {
                 let frame = self.regs.slot();
                 self.block.push(Code::CopyLeft { unit, memory: from, frame, left: tail.left, loads: true });
@@ -94,6 +105,30 @@ impl WideEmitter {
         WideVal::new(dtype, (0..n).map(part).collect())
     }
 
+    /// The first `bytes` of a register, fewer than 16, in pieces that are powers of two; zeros behind them.
+    fn load_short_pieces(&mut self, from: ElementAddress, bytes: usize) -> Virtual {
+        let mut short = None;
+        for (at, size) in pieces_of_short(bytes) {
+            let (to, memory) = (self.vector(), RegOrMem::Memory(from.behind(at as i32)));
+            let row = match (short, size) {
+                (None, 4 | 8) => Row::of(ops::load_lane(size == 8), Len::Bits128, RegField::Define(to), memory),
+                (before, _) => {
+                    let before = before.unwrap_or_else(|| self.word(0));
+                    let op = match size {
+                        4 => ops::INSERT_GENERAL,
+                        2 => ops::INSERT_HALF,
+                        _ => ops::INSERT_BYTE,
+                    };
+                    let row = Row::of(op, Len::Bits128, RegField::Define(to), memory);
+                    row.v(RegField::Use(before)).imm((at / size) as u8)
+                }
+            };
+            self.push(row);
+            short = Some(to);
+        }
+        short.unwrap_or_else(|| self.word(0))
+    }
+
     /// Elements that registers hold, short ones as zero-extended words.
     fn elements(&mut self, dtype: DType, regs: VirtualRegs) -> WideVal {
         if dtype == DType::Bool { self.non_zero(&WideVal::new(DType::I32, regs)) } else { WideVal::new(dtype, regs) }
@@ -126,6 +161,20 @@ impl WideEmitter {
             parts = smallvec![self.joined(parts[0], parts[1])];
         }
         self.elements(dtype, parts)
+    }
+
+    /// Elements of 32 bits at positions within a parameter that has no more of them than a vector, as far as a mask has their
+    /// lanes.
+    pub(super) fn load_permuted(
+        &mut self,
+        dtype: DType,
+        from: ElementAddress,
+        at: &WideVal,
+        mask: Option<Virtual>,
+    ) -> WideVal {
+        let lanes = if is_wide(at.dtype) { self.low_words(at.regs[0], at.regs[1]) } else { at.regs[0] };
+        let all = self.load_under(dtype, from, mask);
+        WideVal::new(dtype, smallvec![self.two(ops::permute_by(false), lanes, all.regs[0])])
     }
 
     /// Neighbouring elements from a position on, of 64 bits or of 32, that is the same in all lanes; all of them that a mask
@@ -349,10 +398,27 @@ impl WideEmitter {
         let Some(tail) = tail else {
             return self.push(Row::of(op, len, RegField::Use(reg), RegOrMem::Memory(to)));
         };
+        if let Some(count) = tail.count {
+            return self.store_short_pieces(reg, to, count * value.dtype.size());
+        }
         let frame = self.regs.slot();
         let inside = ElementAddress { pointer: Cell::Register(RSP), shift: None, displacement: frame };
         self.push(Row::of(op, len, RegField::Use(reg), RegOrMem::Memory(inside)));
         self.block.push(Code::CopyLeft { unit, memory: to, frame, left: tail.left, loads: false });
+    }
+
+    /// The first `bytes` of a register, fewer than 16, in pieces that are powers of two.
+    fn store_short_pieces(&mut self, reg: Virtual, to: ElementAddress, bytes: usize) {
+        for (at, size) in pieces_of_short(bytes) {
+            let (op, lane) = match (at, size) {
+                (0, 4 | 8) => (ops::move_from_lane(size == 8), None),
+                (_, 4) => (ops::EXTRACT_LANE, Some((at / size) as u8)),
+                (_, 2) => (ops::EXTRACT_HALF, Some((at / size) as u8)),
+                _ => (ops::EXTRACT_BYTE, Some((at / size) as u8)),
+            };
+            let row = Row::of(op, Len::Bits128, RegField::Use(reg), RegOrMem::Memory(to.behind(at as i32)));
+            self.push(Row { imm: lane, ..row });
+        }
     }
 
     /// A mask register as bytes of 0 and 1.

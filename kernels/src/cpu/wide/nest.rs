@@ -310,15 +310,24 @@ impl<'a> WideLoops<'a> {
         }
         let last = len.checked_sub(1)?;
         let (x, of, last) = match short_position(self.form, x) {
-            Some(short) => (short, DType::I32, last.min(i32::MAX as usize)),
+            Some(short) => (short, self.form.dtypes[short.index()], last.min(i32::MAX as usize)),
             None => (x, DType::I64, last),
         };
         let mut at = self.operand(group, x)?;
-        for (op, bound) in [(Binary::Max, 0), (Binary::Min, last)] {
+        let bounds = [(Binary::Max, 0), (Binary::Min, last)];
+        for (op, bound) in bounds.into_iter().skip(usize::from(of == DType::U32)) {
             let bound = self.e.constant(Scalar { dtype: of, bits: bound as u64 });
             at = self.e.binary(op, &at, &bound)?;
         }
-        Some(if group.is_none() { self.e.load_one_from(dtype, from, &at) } else { self.e.load_at(dtype, from, &at) })
+        if group.is_none() {
+            return Some(self.e.load_one_from(dtype, from, &at));
+        }
+        let lanes = self.e.level.lanes();
+        if len <= lanes && dtype.size() == 4 {
+            let mask = (len < lanes).then(|| self.fixed_tail(len).mask);
+            return Some(self.e.load_permuted(dtype, from, &at, mask));
+        }
+        Some(self.e.load_at(dtype, from, &at))
     }
 
     /// A select of a row's elements where its condition says that there are any, and of another value elsewhere.
@@ -465,6 +474,7 @@ fn needless(form: &LoopForm<'_>, positions: &Positions) -> Vec<bool> {
             (Inst::LoadAt(_, x), _) => {
                 need(positions.row_starts[id].or_else(|| short_position(form, *x)).unwrap_or(*x));
             }
+            (Inst::Cast(dtype, x), _) if form.counts_in_words(*x, *dtype) => {}
             // The condition of a select is the first operand.
             _ => inst.operands().into_iter().skip(usize::from(chosen(form, id).is_some())).for_each(need),
         }

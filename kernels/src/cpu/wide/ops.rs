@@ -263,8 +263,15 @@ pub(super) const fn load_lane(wide: bool) -> Op {
 }
 /// `v` with a word from memory in the lane that the immediate says.
 pub(super) const INSERT_WORD: Op = Op::new(3, P66, 0x21).part();
-/// `v` with a general register in the lane of 32 bits that the immediate says.
+/// `v` with a general register, or as many bits of memory, in the lane of 32 bits that the immediate says.
 pub(super) const INSERT_GENERAL: Op = Op::new(3, P66, 0x22).part();
+/// `v` with 16 or 8 bits of memory in the lane that the immediate says; VEX only.
+pub(super) const INSERT_HALF: Op = Op::new(1, P66, 0xc4).part();
+pub(super) const INSERT_BYTE: Op = Op::new(3, P66, 0x20).part();
+/// The lane of 32, 16 or 8 bits of `reg` that the immediate says to memory; VEX only.
+pub(super) const EXTRACT_LANE: Op = Op::new(3, P66, 0x16).part();
+pub(super) const EXTRACT_HALF: Op = Op::new(3, P66, 0x15).part();
+pub(super) const EXTRACT_BYTE: Op = Op::new(3, P66, 0x14).part();
 /// `v` with 64 bits from memory in the upper lane of 128 bits.
 pub(super) const INSERT_HIGH: Op = Op::new(1, P66, 0x16).wide(true).part();
 

@@ -185,5 +185,5 @@ impl PositionFinder<'_> {
 pub(super) fn short_position(form: &LoopForm<'_>, x: ValueId) -> Option<ValueId> {
     let Inst::Cast(DType::I64, short) = form.kernel.insts[x.index()] else { return None };
     let is_of_elsewhere = form.loops.iter().any(|l| l.leaves.contains(&x.index()));
-    (form.dtypes[short.index()] == DType::I32 && !is_of_elsewhere).then_some(short)
+    (matches!(form.dtypes[short.index()], DType::I32 | DType::U32) && !is_of_elsewhere).then_some(short)
 }
