@@ -258,12 +258,33 @@ fn bounded<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>, op: Binary) -> Option
 /// The quotient by a constant, as the high half of a product (Granlund and Montgomery, 1994): for `x` below 2^31 and
 /// d of s bits, x / d is the whole part of x m / 2^(31 + s), where m is 2^(31 + s) / d, rounded up.
 fn quotient(x: Value<'_>, divisor: u32) -> Value<'_> {
-    let bits = u64::from(divisor.next_power_of_two().ilog2());
-    if divisor.is_power_of_two() {
-        return x >> bits as i64;
+    match factor_of_quotient(divisor) {
+        (None, bits) => x >> bits as i64,
+        (Some(factor), bits) => x.binary(Binary::MulHigh, factor as i64) >> (bits as i64 - 1),
     }
-    let factor = (1_u64 << (31 + bits)).div_ceil(u64::from(divisor));
-    x.binary(Binary::MulHigh, factor as i64) >> (bits as i64 - 1)
+}
+
+/// m, unless d is a power of two, and s.
+fn factor_of_quotient(divisor: u32) -> (Option<u64>, u64) {
+    let bits = u64::from(divisor.next_power_of_two().ilog2());
+    let factor = || (1_u64 << (31 + bits)).div_ceil(u64::from(divisor));
+    ((!divisor.is_power_of_two()).then(factor), bits)
+}
+
+/// The divisor, if the difference of two numbers below 2^31 is the remainder that [`rem_bounded`] makes of the first.
+fn divisor_of_remainder(k: &KernelBuilder, x: ValueId, y: ValueId) -> Option<u32> {
+    let Inst::Binary(Binary::Mul, whole, divisor) = k.inst(y) else { return None };
+    let Inst::Binary(Binary::Shr, shifted, by) = k.inst(whole) else { return None };
+    let number = |v: ValueId| u64::try_from(constant(k, v)?.to_i64()?).ok();
+    let (divisor, by) = (u32::try_from(number(divisor)?).ok().filter(|&divisor| divisor > 1)?, number(by)?);
+    let is_quotient = match factor_of_quotient(divisor) {
+        (None, bits) => shifted == x && by == bits,
+        (Some(factor), bits) => {
+            matches!(k.inst(shifted), Inst::Binary(Binary::MulHigh, of, f) if of == x && number(f) == Some(factor))
+                && by == bits - 1
+        }
+    };
+    (is_quotient && k.value(x).dtype() == DType::U32).then_some(divisor)
 }
 
 fn div_bounded<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {

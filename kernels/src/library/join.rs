@@ -130,14 +130,30 @@ struct JoinedInput<'x, T> {
 impl<T: Plain> JoinedInput<'_, T> {
     /// Copies the runs of some lines, of which `first` is the first.
     fn copy_to_lines(&self, first: usize, out: &mut [T], line: usize) {
-        let lines = out.chunks_exact_mut(line);
         let x = &self.x[first * self.width..];
-        if self.width == 1 {
-            // A copy of one element costs more as a call than as a move.
-            lines.zip(x).for_each(|(line, &x)| line[self.start] = x);
-        } else {
-            let runs = x.chunks_exact(self.width);
-            lines.zip(runs).for_each(|(line, run)| line[self.start..self.start + self.width].copy_from_slice(run));
+        // A copy of a few elements costs more as a call than as moves.
+        match self.width {
+            1 => self.copy_runs::<1>(x, out, line),
+            2 => self.copy_runs::<2>(x, out, line),
+            3 => self.copy_runs::<3>(x, out, line),
+            4 => self.copy_runs::<4>(x, out, line),
+            5 => self.copy_runs::<5>(x, out, line),
+            6 => self.copy_runs::<6>(x, out, line),
+            7 => self.copy_runs::<7>(x, out, line),
+            8 => self.copy_runs::<8>(x, out, line),
+            _ => {
+                let runs = x.chunks_exact(self.width);
+                let lines = out.chunks_exact_mut(line);
+                lines.zip(runs).for_each(|(line, run)| line[self.start..self.start + self.width].copy_from_slice(run));
+            }
+        }
+    }
+
+    /// Copies runs of a known length to as many lines.
+    fn copy_runs<const WIDTH: usize>(&self, x: &[T], out: &mut [T], line: usize) {
+        let (runs, _) = x.as_chunks::<WIDTH>();
+        for (line, run) in out.chunks_exact_mut(line).zip(runs) {
+            line[self.start..self.start + WIDTH].copy_from_slice(run);
         }
     }
 }

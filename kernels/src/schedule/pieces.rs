@@ -7,7 +7,7 @@
 //! or a constant. So axes are cut at these coordinates, and an axis that a quotient runs through many times becomes two:
 //! the quotient, and the remainder.
 //!
-//! No sum is touched, since kernels with reduced axes stay whole, so that no bit changes.
+//! No sum is cut, since kernels with reduced axes stay whole, so that no bit changes.
 
 use std::cmp::Ordering;
 

@@ -8,8 +8,8 @@
 //! An operand that all rows share is read at the remainder, and one that has an element for each row at the quotient, where
 //! that is faster than idle lanes.
 //!
-//! Sums of rows, and of columns, are not touched. A sum of all elements of rows, one operand of which does not walk them in
-//! turn, adds them in the order in which it adds those of operands that all do.
+//! Sums of each row or of each column are not touched. A kernel that sums all elements of short rows adds them in the order
+//! of a kernel over one axis, whether or not rows share an operand.
 
 use super::MIN_VECTOR_EXTENT;
 use super::canonical::with_next_axis;
@@ -18,6 +18,9 @@ use crate::simplify::{builder_like, simplify_around_coordinates};
 
 /// The shortest rows that are long enough: as many elements as the widest vector has.
 const LONG: usize = 16;
+/// Elements of an operand at most that all rows share: as many as a vector of 256 bits has, which are chosen from by one
+/// instruction.
+const TABLE: usize = 8;
 /// Instructions of a kernel at most whose rows of any length stay.
 const LIGHT: usize = 48;
 /// The fewest points that are worth a quotient.
@@ -25,7 +28,7 @@ const MIN_POINTS: usize = if cfg!(test) { 16 } else { 1 << 8 };
 /// Points whose quotients fit numbers of 32 bits, for which alone machines divide many by a constant at once.
 const MAX_POINTS: usize = 1 << 31;
 
-/// The kernel with its short rows as one axis, if it has any and every access walks them in turn.
+/// The kernel with its short rows as one axis, if it has any and that pays.
 pub(super) fn without_short_rows(kernel: Kernel) -> Kernel {
     let mut kernel = kernel;
     while let Some(joined) = with_last_axes_as_one(&kernel) {
@@ -38,42 +41,62 @@ fn with_last_axes_as_one(kernel: &Kernel) -> Option<Kernel> {
     let (outer, len) = (kernel.axes.len().checked_sub(2)?, kernel.axes.last()?.extent);
     let points = kernel.axes.iter().try_fold(1_usize, |points, axis| points.checked_mul(axis.extent))?;
     (len < LONG && (MIN_POINTS..MAX_POINTS).contains(&points)).then_some(())?;
-    let is_summed = match (kernel.axes[outer].reduced, kernel.axes[outer + 1].reduced) {
-        (true, true) => true,
-        (false, false) if !kernel.axes.iter().any(|axis| axis.reduced) => false,
-        _ => return None,
-    };
+    let is_plain = !kernel.axes.iter().any(|axis| axis.reduced);
+    let is_summed = kernel.axes.iter().all(|axis| axis.reduced);
     let is_row = kernel.stores.iter().all(|store| store.at.stride(outer + 1) == 1);
-    (is_summed || is_row).then_some(())?;
+    (is_plain && is_row || is_summed).then_some(())?;
     // Lanes beyond a short row are idle in the rest of the kernel, too.
     let is_formula = |inst: &Inst<ValueId>| matches!(inst, Inst::Call1(..) | Inst::Call2(..));
-    let is_light = || kernel.insts.len() <= LIGHT && !kernel.insts.iter().any(is_formula);
-    let stays = || !is_summed && (len >= LONG / 2 || is_light()) && reads_rows(kernel);
-    let (shared, of_rows) = broadcasts(kernel, outer)?;
-    // Vectors of 8 lanes have no idle ones in rows of 8.
-    let shares = |param: usize| kernel.params[param].len <= LONG && kernel.params[param].dtype.size() == 4;
-    let pays = match (shared.is_empty(), of_rows) {
+    let is_light = kernel.insts.len() <= LIGHT && !kernel.insts.iter().any(is_formula);
+    // Rows of fewer elements than the narrowest vector has get no vectors.
+    let is_scalar = len < MIN_VECTOR_EXTENT;
+    let stays = || (len >= LONG / 2 || is_light) && !(is_summed && is_scalar) && reads_rows(kernel);
+    let loads = ShortRowLoads::of(kernel, outer);
+    let is_small = |&param: &usize| {
+        let param = kernel.params[param];
+        param.len <= TABLE && param.dtype.size() == 4
+    };
+    let pays = match (loads.shared.is_empty(), loads.has_elements_of_rows) {
+        _ if loads.has_others => is_scalar && !is_light && loads.walks,
         (true, false) => true,
-        (false, false) => len < MIN_VECTOR_EXTENT || len != LONG / 2 && shared.into_iter().all(shares),
-        (_, true) => len < MIN_VECTOR_EXTENT,
+        (false, false) => is_scalar || !is_light && len < LONG / 2 && loads.shared.iter().all(is_small),
+        (_, true) => is_scalar && (is_plain || loads.walks),
     };
     if pays && !stays() { with_next_axis(&with_positions(kernel, outer), outer) } else { None }
 }
 
-/// The parameters that all rows share, and whether there are some with an element for each row; `None` if a load has
-/// another order.
-fn broadcasts(kernel: &Kernel, outer: usize) -> Option<(Vec<usize>, bool)> {
-    let (mut shared, mut of_rows) = (vec![], false);
-    for inst in &kernel.insts {
-        let Inst::Load(param, at) = inst else { continue };
-        match [at.stride(outer), at.stride(outer + 1)] {
-            _ if is_in_turn(kernel, outer, at) => {}
-            [0, 1] if at.strides.iter().filter(|&&stride| stride != 0).count() == 1 => shared.push(param.index()),
-            [_, 0] => of_rows = true,
-            _ => return None,
+/// How a kernel reads the rows of its last two axes.
+struct ShortRowLoads {
+    /// The parameters that all rows share.
+    shared: Vec<usize>,
+    /// Whether a parameter has an element for each row.
+    has_elements_of_rows: bool,
+    /// Whether there are loads of another order, as of rows with others between them.
+    has_others: bool,
+    /// Whether something is read at computed positions, or read or written row after row.
+    walks: bool,
+}
+
+impl ShortRowLoads {
+    fn of(kernel: &Kernel, outer: usize) -> ShortRowLoads {
+        let walks_rows = |at: &Affine| is_in_turn(kernel, outer, at) && at.stride(outer + 1) != 0;
+        let is_stored = kernel.stores.iter().any(|store| walks_rows(&store.at));
+        let mut loads =
+            ShortRowLoads { shared: vec![], has_elements_of_rows: false, has_others: false, walks: is_stored };
+        for inst in &kernel.insts {
+            loads.walks |= matches!(inst, Inst::LoadAt(..));
+            let Inst::Load(param, at) = inst else { continue };
+            match [at.stride(outer), at.stride(outer + 1)] {
+                _ if is_in_turn(kernel, outer, at) => loads.walks |= walks_rows(at),
+                [0, 1] if at.strides.iter().filter(|&&stride| stride != 0).count() == 1 => {
+                    loads.shared.push(param.index());
+                }
+                [_, 0] => loads.has_elements_of_rows = true,
+                _ => loads.has_others = true,
+            }
         }
+        loads
     }
-    Some((shared, of_rows))
 }
 
 /// Whether an access walks the rows of the last two axes one after the other.
@@ -141,7 +164,7 @@ mod tests {
 
     use super::*;
     use crate::ir::random::{random_inputs, random_kernel_of_positions};
-    use crate::ir::{Func1, evaluate};
+    use crate::ir::{Func1, Param, evaluate};
     use crate::schedule::prepared;
 
     fn outputs(kernel: &Kernel, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
@@ -277,40 +300,100 @@ mod tests {
                     let kernel = beside_broadcasts(len, uses, reduced, function);
                     let joined = without_short_rows(kernel.clone());
                     joined.verify().unwrap_or_else(|e| panic!("{e:?}\n{joined}"));
-                    let expected = len < MIN_VECTOR_EXTENT || !uses[1] && len != LONG / 2 && len < LONG;
-                    assert_eq!(joined.axes.len() == 1, expected, "{joined}");
-                    let inputs = random_inputs(&kernel, len as u64);
-                    let ([all, sum], [joined_all, joined_sum]) =
-                        (&outputs(&kernel, &inputs)[..], &outputs(&joined, &inputs)[..])
-                    else {
-                        panic!("two results");
-                    };
-                    assert!(all == joined_all, "{joined}");
-                    let of = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
-                    let (sum, joined_sum) = (of(sum), of(joined_sum));
-                    let is_near = (sum - joined_sum).abs() <= 1e-4 * sum.abs().max(1.0);
-                    assert!(reduced.is_empty() || is_near || sum.is_nan(), "{sum} {joined_sum}\n{joined}");
+                    let is_table = !uses[1] && function == "sin" && len < TABLE;
+                    assert_eq!(joined.axes.len() == 1, len < MIN_VECTOR_EXTENT || is_table, "{joined}");
+                    let number = |i: usize| (i * 37 % 101) as f32 / 7.0 - 5.0;
+                    let of = |param: &Param| (0..param.len).flat_map(|i| number(i).to_le_bytes()).collect();
+                    let inputs: Vec<Vec<u8>> = kernel.params.iter().filter(|p| !p.written).map(of).collect();
+                    // The evaluator adds points in turn, which are the same ones in the same order.
+                    assert!(outputs(&kernel, &inputs) == outputs(&joined, &inputs), "{joined}");
                 }
             }
         }
     }
 
     #[test]
-    fn sums_of_columns_and_of_rows_stay() {
-        for [outer, inner] in [["", " reduced"], [" reduced", ""]] {
-            let stride = if outer.is_empty() { "a0" } else { "a1" };
+    fn sums_that_have_no_idle_lanes_stay() {
+        let of = |axes: &str, loads: [&str; 2], to: &str| -> Kernel {
             let text = format!(
-                "kernel (p0: f32[300], p1: f32[3], p2: f32[100] out) {{
-                    axes a0 = 100{outer}, a1 = 3{inner}
-                    %0 = load p0[a0 * 3 + a1]
-                    %1 = load p1[a1]
+                "kernel (p0: f32[90000], p1: f32[90000], p2: f32[300] out) {{
+                    axes {axes}
+                    %0 = load p0[{}]
+                    %1 = load p1[{}]
                     %2 = add %0, %1
                     %3 = reduce sum %2
-                    store p2[{stride}], %3
+                    store p2[{to}], %3
+                }}",
+                loads[0], loads[1]
+            );
+            text.parse().unwrap()
+        };
+        let rows = of("a0 = 100, a1 = 3 reduced", ["a0 * 3 + a1", "a1"], "a0");
+        let columns = of("a0 = 100 reduced, a1 = 3", ["a0 * 3 + a1", "a1"], "a1");
+        // Vectors along the axis that is kept, or along the long one.
+        let behind_kept = of("a0 = 64, a1 = 100 reduced, a2 = 3 reduced", ["a1 * 192 + a2 * 64 + a0", "a2"], "a0");
+        let apart = of("a0 = 100 reduced, a1 = 3 reduced", ["a0", "a1"], "0");
+        let light = of("a0 = 100 reduced, a1 = 7 reduced", ["a0 * 7 + a1", "a1"], "0");
+        let turned = of("a0 = 100 reduced, a1 = 3 reduced", ["a0 * 3 + a1", "a1 * 100 + a0"], "0");
+        for kernel in [rows, columns, behind_kept, apart, light, turned] {
+            assert_eq!(without_short_rows(kernel.clone()), kernel);
+        }
+        let heavy = |function: &str| -> Kernel {
+            let text = format!(
+                "kernel (p0: f32[600], p1: f32[300] out) {{
+                    axes a0 = 100, a1 = 3
+                    %0 = load p0[a0 * 6 + a1 + 3]
+                    %1 = {function} %0
+                    store p1[a0 * 3 + a1], %1
                 }}"
             );
+            text.parse().unwrap()
+        };
+        assert_eq!(without_short_rows(heavy("neg")).axes.len(), 2);
+        let joined = without_short_rows(heavy("sin"));
+        assert_eq!(joined.axes.len(), 1);
+        let inputs = random_inputs(&joined, 1);
+        assert!(outputs(&heavy("sin"), &inputs) == outputs(&joined, &inputs), "{joined}");
+        let other_place = of("a0 = 100 reduced, a1 = 3 reduced", ["a0 * 3 + a1 + 7", "a1 + 11"], "0");
+        assert_eq!(without_short_rows(other_place).axes.len(), 1);
+    }
+
+    /// Every second element of rows, with zeros between them, as the gradient of a slice with a step has it.
+    #[test]
+    fn quotients_of_remainders_are_products() {
+        for (len, step) in [(6, 2), (6, 3), (9, 3), (12, 5), (15, 4), (8, 2)] {
+            let own = u64::div_ceil(len, step);
+            let text = format!(
+                "kernel (p0: f32[{}], p1: f32[{}] out) {{
+                    axes a0 = 100, a1 = {len}
+                    %0 = index a0
+                    %1 = index a1
+                    %2 = const {step}: i64
+                    %3 = div %1, %2
+                    %4 = rem %1, %2
+                    %5 = const {own}: i64
+                    %6 = mul %0, %5
+                    %7 = add %6, %3
+                    %8 = load_at p0, %7
+                    %9 = const 0: i64
+                    %10 = eq %4, %9
+                    %11 = const 0.0: f32
+                    %12 = select %10, %8, %11
+                    store p1[a0 * {len} + a1], %12
+                }}",
+                100 * own,
+                100 * len
+            );
             let kernel: Kernel = text.parse().unwrap();
-            assert_eq!(without_short_rows(kernel.clone()), kernel);
+            let joined = without_short_rows(kernel.clone());
+            assert_eq!(joined.axes.len(), 1);
+            let code = prepared(&joined);
+            let is_slow = |inst: &Inst<ValueId>| {
+                matches!(inst, Inst::Binary(Binary::Div | Binary::Rem, ..) | Inst::Cast(DType::F64, _))
+            };
+            assert!(!code.insts.iter().any(is_slow), "{code}");
+            let inputs = random_inputs(&kernel, len);
+            assert!(outputs(&code, &inputs) == outputs(&kernel, &inputs), "{len} by {step}\n{code}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use retape_runtime::DType;
 
+use super::divisor_of_remainder;
 use crate::ir::{Binary, Inst, KernelBuilder, ValueId};
 
 /// Instructions that are looked through, for values with many uses would be looked at as often as there are ways.
@@ -47,7 +48,14 @@ fn of(k: &KernelBuilder, v: ValueId, depth: usize, unknown: fn(DType) -> Option<
             let or_unknown = |v| of(k, v, depth).or_else(|| unknown(dtype));
             combined(op, dtype, or_unknown(x)?, or_unknown(y)?)
         }
-        Inst::Binary(op, x, y) => combined(op, dtype, of(k, x, depth)?, of(k, y, depth)?),
+        Inst::Binary(op, x, y) => {
+            let (of_x, of_y) = (of(k, x, depth)?, of(k, y, depth)?);
+            let divisor = if op == Binary::Sub { divisor_of_remainder(k, x, y) } else { None };
+            match divisor {
+                Some(divisor) if of_x.0 >= 0 => Some((0, of_x.1.min(i64::from(divisor) - 1))),
+                _ => combined(op, dtype, of_x, of_y),
+            }
+        }
         Inst::Load(..)
         | Inst::LoadAt(..)
         | Inst::Unary(..)

@@ -1,7 +1,8 @@
 //! Loads and stores of vectors, whole or as far as a row goes.
 //!
 //! Guarantees that no byte beyond the last element of a row is read or written: masks leave the lanes beyond it alone,
-//! and short elements, for which AVX2 has no masks, go through a place of the stack.
+//! and short elements, for which AVX2 has no masks, go in pieces, or through a place of the stack if their number is not
+//! known.
 
 use retape_runtime::DType;
 use smallvec::smallvec;
@@ -163,8 +164,8 @@ impl WideEmitter {
         self.elements(dtype, parts)
     }
 
-    /// Elements of 32 bits at positions within a parameter that has no more of them than a vector, as far as a mask has their
-    /// lanes.
+    /// Elements of 32 bits at positions within a parameter that has no more of them than a vector has lanes: a mask has a lane
+    /// for each, if there are fewer.
     pub(super) fn load_permuted(
         &mut self,
         dtype: DType,

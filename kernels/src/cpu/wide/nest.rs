@@ -57,6 +57,9 @@ pub(super) struct WideLoops<'a> {
     positions: Positions,
     /// Of each value, whether it is one that no instruction needs.
     is_needless: Vec<bool>,
+    /// Of parameters that are shorter than a vector and read at computed positions, their lengths, and the lanes that have
+    /// an element.
+    table_masks: Vec<(usize, Virtual)>,
     free_cells: Vec<u8>,
 }
 
@@ -90,9 +93,11 @@ impl<'a> WideLoops<'a> {
             is_past,
             is_needless: needless(form, &positions),
             positions,
+            table_masks: vec![],
             free_cells: CELLS.iter().rev().copied().collect(),
         };
         loops.point(first);
+        loops.make_table_masks();
         let columns = loops.columns_of_tile(first);
         loops.steps(&form.loops[0].steps)?;
         loops.end_block(0);
@@ -309,7 +314,7 @@ impl<'a> WideLoops<'a> {
             return self.e.load_from(dtype, from, &start, tail.map(|tail| tail.mask));
         }
         let last = len.checked_sub(1)?;
-        let (x, of, last) = match short_position(self.form, x) {
+        let (x, of, last) = match short_position(self.form, param, x) {
             Some(short) => (short, self.form.dtypes[short.index()], last.min(i32::MAX as usize)),
             None => (x, DType::I64, last),
         };
@@ -322,12 +327,9 @@ impl<'a> WideLoops<'a> {
         if group.is_none() {
             return Some(self.e.load_one_from(dtype, from, &at));
         }
-        let lanes = self.e.level.lanes();
-        if len <= lanes && dtype.size() == 4 {
-            let mask = (len < lanes).then(|| self.fixed_tail(len).mask);
-            return Some(self.e.load_permuted(dtype, from, &at, mask));
-        }
-        Some(self.e.load_at(dtype, from, &at))
+        let is_table = len <= self.e.level.lanes() && dtype.size() == 4;
+        let mask = self.table_masks.iter().find(|(of, _)| *of == len).map(|&(_, mask)| mask);
+        Some(if is_table { self.e.load_permuted(dtype, from, &at, mask) } else { self.e.load_at(dtype, from, &at) })
     }
 
     /// A select of a row's elements where its condition says that there are any, and of another value elsewhere.
@@ -428,15 +430,31 @@ impl<'a> WideLoops<'a> {
     fn fixed_tail(&mut self, left: usize) -> Tail {
         let cell = self.e.regs.place(8);
         self.e.regs.asm.mov_imm(Rm::Memory(Memory::at(RSP, cell)), left as i32);
-        let mask = if self.e.level.has_masks() {
+        Tail { mask: self.first_lanes(left), left: Cell::Frame(cell), count: Some(left) }
+    }
+
+    /// The mask of the first lanes, fewer than all.
+    fn first_lanes(&mut self, count: usize) -> Virtual {
+        if self.e.level.has_masks() {
             let (mask, slot) = self.e.regs.make_in_frame(RegClass::Mask);
-            self.e.regs.asm.mov_imm(Rm::Memory(Memory::at(RSP, slot)), (1 << left) - 1);
-            mask
-        } else {
-            let lanes = (0..self.e.level.lanes()).flat_map(|lane| if lane < left { [0xff; 4] } else { [0; 4] });
-            self.e.regs.constant(Constant::Lanes(lanes.collect()))
-        };
-        Tail { mask, left: Cell::Frame(cell), count: Some(left) }
+            self.e.regs.asm.mov_imm(Rm::Memory(Memory::at(RSP, slot)), (1 << count) - 1);
+            return mask;
+        }
+        let lanes = (0..self.e.level.lanes()).flat_map(|lane| if lane < count { [0xff; 4] } else { [0; 4] });
+        self.e.regs.constant(Constant::Lanes(lanes.collect()))
+    }
+
+    /// Makes the masks of short parameters before all loops.
+    fn make_table_masks(&mut self) {
+        for inst in &self.kernel.insts {
+            let Inst::LoadAt(param, _) = inst else { continue };
+            let Param { dtype, len, .. } = self.kernel.params[param.index()];
+            let is_short = len < self.e.level.lanes() && dtype.size() == 4;
+            if is_short && self.table_masks.iter().all(|(of, _)| *of != len) {
+                let mask = self.first_lanes(len);
+                self.table_masks.push((len, mask));
+            }
+        }
     }
 }
 
@@ -471,8 +489,8 @@ fn needless(form: &LoopForm<'_>, positions: &Positions) -> Vec<bool> {
         let mut need = |v: ValueId| is_needless[v.index()] = false;
         match (inst, positions.padded_rows[id]) {
             (Inst::Select(c, _, y), Some(row)) => [Some(*c), Some(*y), row.start].into_iter().flatten().for_each(need),
-            (Inst::LoadAt(_, x), _) => {
-                need(positions.row_starts[id].or_else(|| short_position(form, *x)).unwrap_or(*x));
+            (Inst::LoadAt(param, x), _) => {
+                need(positions.row_starts[id].or_else(|| short_position(form, *param, *x)).unwrap_or(*x));
             }
             (Inst::Cast(dtype, x), _) if form.counts_in_words(*x, *dtype) => {}
             // The condition of a select is the first operand.

@@ -3,7 +3,7 @@
 
 use retape_runtime::DType;
 
-use crate::ir::{Binary, Compare, Inst, KernelBuilder, ValueId};
+use crate::ir::{Binary, Compare, Inst, KernelBuilder, ParamId, ValueId};
 use crate::schedule::LoopForm;
 use crate::simplify::{AffineValue, bounds_of_clamped, built};
 
@@ -181,9 +181,15 @@ impl PositionFinder<'_> {
     }
 }
 
-/// The 32 bits that a position comes from, if it is made in the loop that uses it.
-pub(super) fn short_position(form: &LoopForm<'_>, x: ValueId) -> Option<ValueId> {
+/// The 32 bits that a position in a parameter comes from, if it is made in the loop that uses it.
+pub(super) fn short_position(form: &LoopForm<'_>, param: ParamId, x: ValueId) -> Option<ValueId> {
     let Inst::Cast(DType::I64, short) = form.kernel.insts[x.index()] else { return None };
     let is_of_elsewhere = form.loops.iter().any(|l| l.leaves.contains(&x.index()));
-    (matches!(form.dtypes[short.index()], DType::I32 | DType::U32) && !is_of_elsewhere).then_some(short)
+    let is_short = match form.dtypes[short.index()] {
+        DType::I32 => true,
+        // All positions within the parameter have no sign.
+        DType::U32 => form.kernel.params[param.index()].len <= 1 << 31,
+        DType::Bool | DType::U8 | DType::I64 | DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => false,
+    };
+    (is_short && !is_of_elsewhere).then_some(short)
 }

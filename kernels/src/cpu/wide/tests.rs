@@ -34,7 +34,7 @@ const FEW: u32 = super::regs::MOST_NAMED;
 /// More than any frame has.
 const FRAME: u64 = 1 << 15;
 
-/// The levels of this machine; others are not tested here.
+/// The levels of this machine; of others, code is made and decoded here, but not run.
 fn levels() -> Vec<WideIsa> {
     let (present, missing): (Vec<WideIsa>, Vec<WideIsa>) =
         [WideIsa::Avx2, WideIsa::Avx512].into_iter().partition(|level| level.is_present());
@@ -120,7 +120,7 @@ fn functions(schedule: &Schedule, level: WideIsa, limit: u32, name: &str) -> (Ve
     (schedule.nests.iter().map(of_nest).collect(), n_wide)
 }
 
-/// Compares a kernel's code of every level with Cranelift's; gives how many nests were wide.
+/// Compares a kernel's code of every level of this machine with Cranelift's; gives how many nests were wide.
 fn check(kernel: &Kernel, inputs: &[Vec<u8>], name: &str) -> usize {
     let schedule = schedule(kernel);
     let (expected, _) = run_functions(kernel, &schedule, &narrow_functions(&schedule), inputs, 1, false);
