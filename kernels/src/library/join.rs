@@ -133,7 +133,7 @@ impl<T: Plain> JoinedInput<'_, T> {
         let x = &self.x[first * self.width..];
         // A copy of a few elements costs more as a call than as moves.
         match self.width {
-            1 => self.copy_runs::<1>(x, out, line),
+            1 => out.chunks_exact_mut(line).zip(x).for_each(|(line, &x)| line[self.start] = x),
             2 => self.copy_runs::<2>(x, out, line),
             3 => self.copy_runs::<3>(x, out, line),
             4 => self.copy_runs::<4>(x, out, line),

@@ -60,7 +60,7 @@ fn with_last_axes_as_one(kernel: &Kernel) -> Option<Kernel> {
         _ if loads.has_others => is_scalar && !is_light && loads.walks,
         (true, false) => true,
         (false, false) => is_scalar || !is_light && len < LONG / 2 && loads.shared.iter().all(is_small),
-        (_, true) => is_scalar && (is_plain || loads.walks),
+        (_, true) => is_scalar && if is_plain { !is_light } else { loads.walks },
     };
     if pays && !stays() { with_next_axis(&with_positions(kernel, outer), outer) } else { None }
 }
@@ -300,8 +300,12 @@ mod tests {
                     let kernel = beside_broadcasts(len, uses, reduced, function);
                     let joined = without_short_rows(kernel.clone());
                     joined.verify().unwrap_or_else(|e| panic!("{e:?}\n{joined}"));
-                    let is_table = !uses[1] && function == "sin" && len < TABLE;
-                    assert_eq!(joined.axes.len() == 1, len < MIN_VECTOR_EXTENT || is_table, "{joined}");
+                    let (is_scalar, is_heavy) = (len < MIN_VECTOR_EXTENT, function == "sin");
+                    let pays = match uses[1] {
+                        true => is_scalar && (is_heavy || !reduced.is_empty()),
+                        false => is_scalar || is_heavy && len < TABLE,
+                    };
+                    assert_eq!(joined.axes.len() == 1, pays, "{joined}");
                     let number = |i: usize| (i * 37 % 101) as f32 / 7.0 - 5.0;
                     let of = |param: &Param| (0..param.len).flat_map(|i| number(i).to_le_bytes()).collect();
                     let inputs: Vec<Vec<u8>> = kernel.params.iter().filter(|p| !p.written).map(of).collect();
