@@ -364,7 +364,7 @@ macro_rules! kernels {
         #[target_feature(enable = $features)]
         unsafe fn unpacked(x: &Unpacked<Elem>) {
             // SAFETY: handed on; the features are enabled here.
-            unsafe { small::unpacked::<Elem>(x) }
+            unsafe { small::unpacked::<$vector>(x) }
         }
 
         #[target_feature(enable = $features)]
@@ -476,7 +476,7 @@ fn portable<T: Real>() -> Kernels<T> {
         spread: planes::spread::<simd::Portable<T>>,
         depthwise_sums: depthwise::depthwise_sums::<simd::Portable<T>>,
         depthwise_gradient: depthwise::depthwise_gradient::<simd::Portable<T>>,
-        unpacked: small::unpacked::<T>,
+        unpacked: small::unpacked::<simd::Portable<T>>,
         column: column::column::<simd::Portable<T>, stored::AsStored>,
         half_columns: None,
         narrow: narrow::narrow::<simd::Portable<T>>,

@@ -38,6 +38,12 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn prefetch(x: *const Self::Elem);
     /// Asks for the cache line at `x`, which may be any address, in the second-level cache.
     unsafe fn prefetch_next(x: *const Self::Elem);
+    /// The same value, at hand before anything that follows in the source is read. Compilers that read ahead of chains run
+    /// out of registers, and keep what they have read in memory.
+    #[inline(always)]
+    unsafe fn settle(x: Self::Vector) -> Self::Vector {
+        x
+    }
     /// Whether `write_rows` and `exchange` are short.
     const EXCHANGES: bool = false;
 
@@ -94,7 +100,7 @@ pub(crate) const fn exchanges<S: Simd>() -> bool {
 macro_rules! simd {
     ($name:ident, $elem:ty, $vector:ty, $lanes:expr, half $half:ty, zero $zero:expr, splat $splat:expr, load $load:expr,
      store $store:expr, mul_add $mul_add:expr, add $add:expr, prefetch $prefetch:expr,
-     next $next:expr $(, widen $widen:ident)? $(, columns $columns:ident)? $(, rows $rows:ident exchange $exchange:ident pairs $pairs:ident)?) => {
+     next $next:expr, settle $settle:ident $(, widen $widen:ident)? $(, columns $columns:ident)? $(, rows $rows:ident exchange $exchange:ident pairs $pairs:ident)?) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name;
 
@@ -145,6 +151,11 @@ macro_rules! simd {
                 // SAFETY: see the impl.
                 unsafe { $next(x.cast()) }
             }
+            #[inline(always)]
+            unsafe fn settle(x: $vector) -> $vector {
+                // SAFETY: see the impl.
+                unsafe { $settle(x) }
+            }
             $(
                 #[inline(always)]
                 unsafe fn widen<const F16: bool>(x: *const u16) -> $vector {
@@ -184,6 +195,25 @@ macro_rules! simd {
     };
 }
 
+/// [`Simd::settle`] of a type: an instruction of no length that takes and gives the value, and may read any memory.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! settle {
+    ($name:ident, $vector:ty, $class:ident, $feature:literal) => {
+        #[doc = concat!("[`Simd::settle`] of `", stringify!($vector), "`.")]
+        ///
+        /// # Safety
+        ///
+        #[doc = concat!("The instruction set `", $feature, "`.")]
+        #[inline]
+        #[target_feature(enable = $feature)]
+        unsafe fn $name(mut x: $vector) -> $vector {
+            // SAFETY: there is no instruction.
+            unsafe { std::arch::asm!("/* {0} */", inout($class) x, options(nostack, preserves_flags)) };
+            x
+        }
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
@@ -192,23 +222,29 @@ mod x86 {
 
     simd!(Avx512F32, f32, __m512, 16, half Avx2F32, zero _mm512_setzero_ps(), splat _mm512_set1_ps, load _mm512_loadu_ps,
         store _mm512_storeu_ps, mul_add _mm512_fmadd_ps, add _mm512_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>,
-        next _mm_prefetch::<_MM_HINT_T1>, widen widen_16, rows rows_of_16 exchange exchange_8 pairs pairs_16);
+        next _mm_prefetch::<_MM_HINT_T1>, settle settle_zmm, widen widen_16, rows rows_of_16 exchange exchange_8 pairs pairs_16);
     simd!(Avx512F64, f64, __m512d, 8, half Avx2F64, zero _mm512_setzero_pd(), splat _mm512_set1_pd, load _mm512_loadu_pd,
         store _mm512_storeu_pd, mul_add _mm512_fmadd_pd, add _mm512_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
-        next _mm_prefetch::<_MM_HINT_T1>);
+        next _mm_prefetch::<_MM_HINT_T1>, settle settle_zmm_f64);
     simd!(Avx2F32, f32, __m256, 8, half SseF32, zero _mm256_setzero_ps(), splat _mm256_set1_ps, load _mm256_loadu_ps,
         store _mm256_storeu_ps, mul_add _mm256_fmadd_ps, add _mm256_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>,
-        next _mm_prefetch::<_MM_HINT_T1>, widen widen_8, rows rows_of_8 exchange exchange_8 pairs pairs_8);
+        next _mm_prefetch::<_MM_HINT_T1>, settle settle_ymm, widen widen_8, rows rows_of_8 exchange exchange_8 pairs pairs_8);
     simd!(Avx2F64, f64, __m256d, 4, half SseF64, zero _mm256_setzero_pd(), splat _mm256_set1_pd, load _mm256_loadu_pd,
         store _mm256_storeu_pd, mul_add _mm256_fmadd_pd, add _mm256_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
-        next _mm_prefetch::<_MM_HINT_T1>);
+        next _mm_prefetch::<_MM_HINT_T1>, settle settle_ymm_f64);
+    settle!(settle_zmm, __m512, zmm_reg, "avx512f");
+    settle!(settle_zmm_f64, __m512d, zmm_reg, "avx512f");
+    settle!(settle_ymm, __m256, ymm_reg, "avx");
+    settle!(settle_ymm_f64, __m256d, ymm_reg, "avx");
+    settle!(settle_xmm, __m128, xmm_reg, "sse");
+    settle!(settle_xmm_f64, __m128d, xmm_reg, "sse2");
     // Halves of the above, with the instructions for fused steps that come with AVX2.
     simd!(SseF32, f32, __m128, 4, half SseF32, zero _mm_setzero_ps(), splat _mm_set1_ps, load _mm_loadu_ps,
         store _mm_storeu_ps, mul_add _mm_fmadd_ps, add _mm_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>,
-        next _mm_prefetch::<_MM_HINT_T1>, widen widen_4, columns columns_f32);
+        next _mm_prefetch::<_MM_HINT_T1>, settle settle_xmm, widen widen_4, columns columns_f32);
     simd!(SseF64, f64, __m128d, 2, half SseF64, zero _mm_setzero_pd(), splat _mm_set1_pd, load _mm_loadu_pd,
         store _mm_storeu_pd, mul_add _mm_fmadd_pd, add _mm_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
-        next _mm_prefetch::<_MM_HINT_T1>);
+        next _mm_prefetch::<_MM_HINT_T1>, settle settle_xmm_f64);
 
     /// [`Simd::widen`]: by an instruction, or as the upper halves of words.
     macro_rules! widen {
@@ -526,13 +562,15 @@ mod arm {
 
     use super::Simd;
 
+    settle!(settle_f32, float32x4_t, vreg, "neon");
+    settle!(settle_f64, float64x2_t, vreg, "neon");
     // The instruction adds to its first operand.
     simd!(NeonF32, f32, float32x4_t, 4, half NeonF32, zero vdupq_n_f32(0.0), splat vdupq_n_f32, load vld1q_f32,
         store vst1q_f32, mul_add (|x, y, z| vfmaq_f32(z, x, y)), add vaddq_f32, prefetch (|_: *const u8| ()),
-        next (|_: *const u8| ()));
+        next (|_: *const u8| ()), settle settle_f32);
     simd!(NeonF64, f64, float64x2_t, 2, half NeonF64, zero vdupq_n_f64(0.0), splat vdupq_n_f64, load vld1q_f64,
         store vst1q_f64, mul_add (|x, y, z| vfmaq_f64(z, x, y)), add vaddq_f64, prefetch (|_: *const u8| ()),
-        next (|_: *const u8| ()));
+        next (|_: *const u8| ()), settle settle_f64);
 }
 #[cfg(target_arch = "aarch64")]
 pub(crate) use arm::{NeonF32, NeonF64};

@@ -1,6 +1,7 @@
 //! A whole small product, straight from its operands: packing would cost more than it saves.
 
 use super::pack::{PanelSource, Strided};
+use super::simd::Simd;
 use super::{Layout, Level, Real, block_depth};
 
 /// Elements at most of a right operand that is copied so that its columns are neighbours.
@@ -26,29 +27,31 @@ pub(super) struct Unpacked<T> {
 ///
 /// The instruction set that the surrounding function enables, and operands valid for the extents.
 #[inline(always)]
-pub(super) unsafe fn unpacked<T: Real>(x: &Unpacked<T>) {
+pub(super) unsafe fn unpacked<S: Simd>(x: &Unpacked<S::Elem>) {
     let [_, n, _] = x.extent;
+    // The sums of four rows of more vectors would not fit the registers.
+    let most = 2 * S::LANES;
     let mut j = 0;
     // SAFETY: the strips cover the columns once.
     unsafe {
-        while n - j >= 32 {
-            unpacked_strip::<T, 32>(x, j);
+        while most >= 32 && n - j >= 32 {
+            unpacked_strip::<S::Elem, 32>(x, j);
             j += 32;
         }
-        if n - j >= 16 {
-            unpacked_strip::<T, 16>(x, j);
+        while most >= 16 && n - j >= 16 {
+            unpacked_strip::<S::Elem, 16>(x, j);
             j += 16;
         }
-        if n - j >= 8 {
-            unpacked_strip::<T, 8>(x, j);
+        while n - j >= 8 {
+            unpacked_strip::<S::Elem, 8>(x, j);
             j += 8;
         }
         if n - j >= 4 {
-            unpacked_strip::<T, 4>(x, j);
+            unpacked_strip::<S::Elem, 4>(x, j);
             j += 4;
         }
         while j < n {
-            unpacked_strip::<T, 1>(x, j);
+            unpacked_strip::<S::Elem, 1>(x, j);
             j += 1;
         }
     }

@@ -493,7 +493,9 @@ pub(super) unsafe fn line_step<S: Simd, const M: usize, const NV: usize>(
             };
             let factor = S::splat(from);
             for (s, part) in sum.iter_mut().zip(row) {
-                *s = S::mul_add(factor, part, *s);
+                let next = S::mul_add(factor, part, *s);
+                // A factor of one vector is a register of its own in the next step.
+                *s = if NV > 1 { S::settle(next) } else { next };
             }
             if i % 4 == 3 && i + 1 < M {
                 at = from.add(one);
