@@ -85,7 +85,8 @@ fn check_along(axis: usize, x: &TensorType, indices: &TensorType) -> Result<(), 
     Ok(())
 }
 
-/// The element of argument 0 at a computed coordinate along `axis`, or `fill` if that is out of range.
+/// The element of argument 0 at a computed coordinate along `axis`, or `fill` if that is out of range. Of an axis that can
+/// be counted in 32 bits, an index that cannot be is out of range, and stays so as the nearest one that can.
 fn read<'k>(
     at: &dyn Point<'k>,
     index: Value<'k>,
@@ -94,10 +95,10 @@ fn read<'k>(
     coordinates: impl FnOnce(Value<'k>) -> SmallVec<[Value<'k>; 4]>,
 ) -> Value<'k> {
     let Some(last) = (extent as i64).checked_sub(1).filter(|&last| last >= 0) else { return at.constant(fill) };
-    let index = index.cast(DType::I64);
+    let index = index.cast(if i32::try_from(extent).is_ok() { DType::I32 } else { DType::I64 });
     let index = index.lt(0_i64).select(index + (last + 1), index);
     let inside = index.ge(0_i64) & index.le(last);
-    let element = at.at(0, &coordinates(index.max(0_i64).min(last)));
+    let element = at.at(0, &coordinates(index.max(0_i64).min(last).cast(DType::I64)));
     inside.select(element, at.constant(fill))
 }
 

@@ -227,7 +227,12 @@ impl ScatterAdd {
         let columns = self.inner.clamp(1, 2 * COLUMNS);
         let n_tiles = count(&[self.outer, self.inner.div_ceil(columns)]).max(1);
         // An index is looked at in a few cycles, in which a short row of updates could be added.
-        let down = TILES.div_ceil(n_tiles).min(if self.inner < 16 { 2 } else { TILES });
+        let down = match self.inner {
+            2..=8 => 1,
+            ..16 => 2,
+            _ => TILES,
+        };
+        let down = TILES.div_ceil(n_tiles).min(down);
         [self.len.div_ceil(down).max(ROWS), columns]
     }
 
@@ -250,6 +255,20 @@ impl ScatterAdd {
             return;
         }
         if rows.len() == self.len {
+            // A loop for each of these rows would take longer than its additions.
+            if let Some(rows) = tile.contiguous().filter(|_| columns.len() == self.inner) {
+                let updates = &updates[first * self.inner..][..self.n_indices * self.inner];
+                match self.inner {
+                    2 => return self.add_short_rows::<T, I, 2>(rows, indices, updates),
+                    3 => return self.add_short_rows::<T, I, 3>(rows, indices, updates),
+                    4 => return self.add_short_rows::<T, I, 4>(rows, indices, updates),
+                    5 => return self.add_short_rows::<T, I, 5>(rows, indices, updates),
+                    6 => return self.add_short_rows::<T, I, 6>(rows, indices, updates),
+                    7 => return self.add_short_rows::<T, I, 7>(rows, indices, updates),
+                    8 => return self.add_short_rows::<T, I, 8>(rows, indices, updates),
+                    _ => {}
+                }
+            }
             for (k, index) in (first..).zip(indices) {
                 let row = self.position(*index);
                 if rows.contains(&row) {
@@ -268,6 +287,22 @@ impl ScatterAdd {
             }
             for k in own[..n_own].iter().map(|k| usize::from(*k)) {
                 add_row(tile.row(self.position(chunk[k])), line(updates, first + k, self.inner, &columns));
+            }
+        }
+    }
+
+    /// Adds updates of `N` elements to the rows of a whole base.
+    #[inline(always)]
+    fn add_short_rows<T: Number, I: Into<i64> + Copy, const N: usize>(
+        &self,
+        rows: &mut [T],
+        indices: &[I],
+        updates: &[T],
+    ) {
+        let (rows, updates) = (rows.as_chunks_mut::<N>().0, updates.as_chunks::<N>().0);
+        for (index, update) in indices.iter().zip(updates) {
+            if let Some(row) = rows.get_mut(self.position(*index)) {
+                *row = std::array::from_fn(|column| row[column].plus(update[column]));
             }
         }
     }
@@ -312,7 +347,7 @@ mod tests {
                 for round in 0..40 {
                     // The last ones have lines that lie one after the other.
                     let (outer, len, inner) = match round {
-                        ..30 => (draw.below(4), draw.below(7), [0, 1, 3, 50, 600, 3000][draw.below(6)]),
+                        ..30 => (draw.below(4), draw.below(7), [0, 1, 2 + draw.below(8), 50, 600, 3000][draw.below(6)]),
                         _ => ([1, 9, 40][draw.below(3)], [1, 7, 100][draw.below(3)], 1),
                     };
                     let scatter = ScatterAdd {
