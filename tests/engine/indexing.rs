@@ -234,3 +234,47 @@ fn the_k_largest_are_the_first_of_a_sort() -> Result<()> {
     assert!(refused.contains("axis 0 of f32[6, 200] has fewer than 7 elements"), "{refused}");
     Ok(())
 }
+
+/// Indices near the ends of what their dtypes and 32 bits hold, and of an axis of `n`.
+fn edges(n: i64) -> Vec<i64> {
+    let ends = [i64::MIN, -(1 << 32), i32::MIN.into(), -n, 0, n, i32::MAX.into(), 1 << 31, u32::MAX.into(), 1 << 32];
+    let near = ends.into_iter().flat_map(|end| (-2..=2).map(move |by| end.saturating_add(by)));
+    near.chain((0..5).map(|by| i64::MAX - by)).collect()
+}
+
+#[test]
+fn indices_out_of_range_stay_out_of_range_in_any_number_of_bits() -> Result<()> {
+    for (n, width) in [(1, 1), (2, 3), (7, 2), (7, 5), (40, 3), (5, 16)] {
+        let x = Tensor::from_vec((0..n * width).map(|i| i as f32).collect::<Vec<f32>>(), [n, width])?;
+        let len = n as i64;
+        let of_dtypes = [
+            (DType::I64, i64::MIN..=i64::MAX),
+            (DType::I32, i32::MIN.into()..=i32::MAX.into()),
+            (DType::U32, 0..=u32::MAX.into()),
+        ];
+        for (dtype, range) in of_dtypes {
+            let at: Vec<i64> = edges(len).into_iter().filter(|at| range.contains(at)).collect();
+            let indices = Tensor::from(&at[..]).cast(dtype);
+            let row =
+                |at: i64| usize::try_from(if at < 0 { at.saturating_add(len) } else { at }).ok().filter(|&row| row < n);
+            let element = |row: Option<usize>, column: usize| row.map_or(f32::NAN, |row| (row * width + column) as f32);
+            let rows = |all: &[i64]| -> Vec<f32> {
+                all.iter().flat_map(|&at| (0..width).map(move |column| element(row(at), column))).collect()
+            };
+            let take = accelerate(|(x, indices): &(Tensor, Tensor)| x.take(indices, 0));
+            let taken = take.call(&(x.clone(), indices.clone()))?.to_vec::<f32>()?;
+            assert_eq!(bits(&taken), bits(&rows(&at)), "{n} rows of {width} at {dtype} indices");
+            let count = accelerate(|(x, indices): &(Tensor, Tensor)| {
+                x.zeros_like().scatter_add(0, indices, &Tensor::ones([indices.dim(0), x.dim(1)]))
+            });
+            let counts = count.call(&(x.clone(), indices))?.to_vec::<f32>()?;
+            let expected = |place: usize| at.iter().filter(|&&at| row(at) == Some(place / width)).count() as f32;
+            assert_eq!(
+                counts,
+                (0..n * width).map(expected).collect::<Vec<_>>(),
+                "{n} rows of {width} at {dtype} indices"
+            );
+        }
+    }
+    Ok(())
+}

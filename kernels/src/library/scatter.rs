@@ -228,7 +228,7 @@ impl ScatterAdd {
         let n_tiles = count(&[self.outer, self.inner.div_ceil(columns)]).max(1);
         // An index is looked at in a few cycles, in which a short row of updates could be added.
         let down = match self.inner {
-            2..=8 => 1,
+            1..=8 => 1,
             ..16 => 2,
             _ => TILES,
         };
@@ -259,6 +259,7 @@ impl ScatterAdd {
             if let Some(rows) = tile.contiguous().filter(|_| columns.len() == self.inner) {
                 let updates = &updates[first * self.inner..][..self.n_indices * self.inner];
                 match self.inner {
+                    1 => return self.add_short_rows::<T, I, 1>(rows, indices, updates),
                     2 => return self.add_short_rows::<T, I, 2>(rows, indices, updates),
                     3 => return self.add_short_rows::<T, I, 3>(rows, indices, updates),
                     4 => return self.add_short_rows::<T, I, 4>(rows, indices, updates),
