@@ -211,7 +211,7 @@ impl ScatterAdd {
     }
 
     /// Rows and columns of a tile. Tiles divide what follows the axis where that is long, and read each update once. Where
-    /// it is not, tiles divide the axis, and each looks at all indices.
+    /// it is not, tiles divide the axis, and each looks at all indices, unless rows are so short that one tile is as fast.
     fn tile(&self) -> [usize; 2] {
         /// Tiles at least.
         const TILES: usize = 8;
@@ -226,9 +226,9 @@ impl ScatterAdd {
         }
         let columns = self.inner.clamp(1, 2 * COLUMNS);
         let n_tiles = count(&[self.outer, self.inner.div_ceil(columns)]).max(1);
-        // An index is looked at in a few cycles, in which a short row of updates could be added.
+        // An index is looked at in a few cycles, in which a short row of updates could be added, and a very short one is.
         let down = match self.inner {
-            1..=8 => 1,
+            1..=8 if !self.along && self.n_indices >= self.len => 1,
             ..16 => 2,
             _ => TILES,
         };
@@ -256,7 +256,7 @@ impl ScatterAdd {
         }
         if rows.len() == self.len {
             // A loop for each of these rows would take longer than its additions.
-            if let Some(rows) = tile.contiguous().filter(|_| columns.len() == self.inner) {
+            if let Some(rows) = tile.contiguous() {
                 let updates = &updates[first * self.inner..][..self.n_indices * self.inner];
                 match self.inner {
                     1 => return self.add_short_rows::<T, I, 1>(rows, indices, updates),
@@ -292,7 +292,7 @@ impl ScatterAdd {
         }
     }
 
-    /// Adds updates of `N` elements to the rows of a whole base.
+    /// Adds updates of `N` elements to all rows of one outer position.
     #[inline(always)]
     fn add_short_rows<T: Number, I: Into<i64> + Copy, const N: usize>(
         &self,

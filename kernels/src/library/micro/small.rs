@@ -29,7 +29,7 @@ pub(super) struct Unpacked<T> {
 #[inline(always)]
 pub(super) unsafe fn unpacked<S: Simd>(x: &Unpacked<S::Elem>) {
     let [_, n, _] = x.extent;
-    // The sums of four rows of more vectors would not fit the registers.
+    // Of four rows, eight sums keep the multipliers busy; sixteen would not fit the registers of AVX2.
     let most = 2 * S::LANES;
     let mut j = 0;
     // SAFETY: the strips cover the columns once.

@@ -494,7 +494,7 @@ pub(super) unsafe fn line_step<S: Simd, const M: usize, const NV: usize>(
             let factor = S::splat(from);
             for (s, part) in sum.iter_mut().zip(row) {
                 let next = S::mul_add(factor, part, *s);
-                // A factor of one vector is a register of its own in the next step.
+                // With one vector, the factor is not needed again: settled, its register would become that of the sum.
                 *s = if NV > 1 { S::settle(next) } else { next };
             }
             if i % 4 == 3 && i + 1 < M {
