@@ -253,7 +253,7 @@ fn indices_out_of_range_stay_out_of_range_in_any_number_of_bits() -> Result<()> 
             (DType::U32, 0..=u32::MAX.into()),
         ];
         for (dtype, range) in of_dtypes {
-            // So many that short rows become one axis.
+            // Short rows of so many indices become one axis.
             let at: Vec<i64> = edges(len).repeat(8).into_iter().filter(|at| range.contains(at)).collect();
             let indices = Tensor::from(&at[..]).cast(dtype);
             let row =
