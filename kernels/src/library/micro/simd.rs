@@ -195,8 +195,8 @@ macro_rules! simd {
     };
 }
 
-/// [`Simd::settle`] of a type: an instruction of no length that takes and gives the value, and may change any memory, so that no load
-/// goes past it.
+/// [`Simd::settle`] of a type: an instruction of no length that takes and gives the value, and may change any memory, so
+/// that no load goes past it.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! settle {
     ($name:ident, $vector:ty, $class:ident, $feature:literal) => {
