@@ -594,13 +594,13 @@ fn clif_of_two_kernels() {
     for (name, text, golden) in [
         (
             "scale",
-            include_str!("../../../tests/golden/machine/scale.kernel"),
-            include_str!("../../../tests/golden/machine/scale.clif"),
+            include_str!("../../tests/golden/machine/scale.kernel"),
+            include_str!("../../tests/golden/machine/scale.clif"),
         ),
         (
             "sums",
-            include_str!("../../../tests/golden/machine/sums.kernel"),
-            include_str!("../../../tests/golden/machine/sums.clif"),
+            include_str!("../../tests/golden/machine/sums.kernel"),
+            include_str!("../../tests/golden/machine/sums.clif"),
         ),
     ] {
         let made = clif(&parse(text).unwrap()).unwrap();

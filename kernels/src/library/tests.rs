@@ -165,10 +165,9 @@ fn run(kernel: &impl Kernel, engine: &Engine, inputs: &[Bytes]) -> Bytes {
     let seen = Mutex::new(vec![0u8; outputs[0].1]);
     kernel.run_on(engine, &inputs.iter().map(Bytes::get).collect::<Vec<_>>(), &mut [out.get_mut()], &|tile| {
         let first = (tile.data as usize - start) / kernel.dtype().size();
+        let mut seen = seen.lock().unwrap();
         for i in 0..tile.rows.len() {
-            for j in 0..tile.cols.len() {
-                seen.lock().unwrap()[first + i * tile.row_stride + j] += 1;
-            }
+            seen[first + i * tile.row_stride..][..tile.cols.len()].iter_mut().for_each(|n| *n += 1);
         }
     });
     assert!(seen.lock().unwrap().iter().all(|n| *n == 1), "{kernel:?}: the epilogue sees each element once");
