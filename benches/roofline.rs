@@ -3,7 +3,9 @@
 //! `cargo bench -p retape-benches --bench roofline` prints a table; with `-- gelu softmax` that of the families whose names
 //! contain one of these words, and with `-- --plot FOLDER`, seen from `benches`, it also writes a plot of time against
 //! size for each family.
-//! The limits, fused multiply-adds on registers and copies between large buffers, are measured in the same run.
+//! The limits, fused multiply-adds on registers and copies between large buffers, are measured before and after each
+//! sample of a kernel, since others may use the machine: the part of the limit is the median of these ratios. The first
+//! line has the best limits of the run's beginning.
 //! The least time of a kernel is that of its operations or that of its bytes, whichever is longer, where a transcendental
 //! function has the operations of its formula. Operands that fit a cache can be beyond the limit.
 
@@ -19,10 +21,13 @@ use plotters::style::register_font;
 use retape::ops::{ConvOptions, Triangular};
 use retape::optim::{Adam, AdamState};
 use retape::{Accelerated, GroupTime, Tensor, accelerate, concat};
-use retape_kernels::MachineLimits;
+use retape_kernels::{LimitProbe, MachineLimits, StepCost};
 
 /// Samples of each point; the median counts.
 const SAMPLES: usize = 15;
+
+/// For how long limits are measured between samples, at least.
+const LEAST_SPAN: Duration = Duration::from_millis(1);
 
 /// A family: its name, the meaning of a size, and the sizes.
 struct Family {
@@ -37,7 +42,13 @@ struct Point {
     median: Duration,
     flops: u64,
     bytes: u64,
-    floor: Duration,
+    of_limit: f64,
+}
+
+impl Point {
+    fn floor(&self) -> Duration {
+        self.median.mul_f64(self.of_limit)
+    }
 }
 
 const LINES: &[usize] = &[1 << 4, 1 << 8, 1 << 12, 1 << 14];
@@ -119,7 +130,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn row(family: &Family, size: usize, point: &Point) {
     let seconds = point.median.as_secs_f64();
     let [flops, bytes] = [point.flops, point.bytes].map(|n| n as f64 / seconds * 1e-9);
-    let of_limit = 100.0 * point.floor.as_secs_f64() / seconds;
+    let of_limit = 100.0 * point.of_limit;
     let size = format!("{size} {}", family.size);
     println!("{:<20} {size:>30} {:>12.2?} {flops:>10.1} {bytes:>8.1} {of_limit:>7.0} %", family.name, point.median);
 }
@@ -134,20 +145,33 @@ fn measured<F, A, R>(
     call()?;
     let groups = function.profile().groups;
     function.configure(|options| options.profiling = false);
-    let floor = groups.iter().filter_map(|group| Some(group.mean().mul_f64(group.of_limit?))).sum();
+    let limited = groups.iter().filter(|group| group.of_limit.is_some());
+    let costs: Vec<StepCost> =
+        limited.map(|group| StepCost { flops: group.flops, flops_f64: 0, bytes: group.bytes }).collect();
     let inner = repetitions(&call)?;
-    let mut samples = vec![];
+    let (mut samples, mut of_limits) = (vec![], vec![]);
+    let probe = LimitProbe::new();
+    let mut before = probe.limits(LEAST_SPAN);
     for _ in 0..SAMPLES {
+        // The copies have left nothing else in the caches.
+        call()?;
         let start = Instant::now();
         for _ in 0..inner {
             call()?;
         }
-        samples.push(start.elapsed() / inner);
+        let sample = start.elapsed();
+        let after = probe.limits((sample / 4).max(LEAST_SPAN));
+        let floor = |limits: &MachineLimits| costs.iter().map(|cost| limits.floor(cost)).sum::<Duration>();
+        let floors = (floor(&before) + floor(&after)) * inner;
+        of_limits.push(floors.as_secs_f64() / (2 * sample).as_secs_f64());
+        samples.push(sample / inner);
+        before = after;
     }
     samples.sort();
+    of_limits.sort_by(f64::total_cmp);
     let [flops, bytes] =
         [|group: &GroupTime| group.flops, |group: &GroupTime| group.bytes].map(|count| groups.iter().map(count).sum());
-    Ok(Point { median: samples[SAMPLES / 2], flops, bytes, floor })
+    Ok(Point { median: samples[SAMPLES / 2], flops, bytes, of_limit: of_limits[SAMPLES / 2] })
 }
 
 /// The number of calls that fill 2 ms.
@@ -278,7 +302,7 @@ fn plot(folder: &Path, family: &Family, points: &[(usize, Point)]) -> Result<(),
     let area = SVGBackend::new(&file, (420, 260)).into_drawing_area();
     area.fill(&WHITE)?;
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
-    let times = || points.iter().flat_map(|(_, point)| [micros(point.median), micros(point.floor)]);
+    let times = || points.iter().flat_map(|(_, point)| [micros(point.median), micros(point.floor())]);
     let (least, most) = (times().fold(f64::MAX, f64::min).max(1e-3), times().fold(0.0, f64::max));
     let [first, last] = [points[0].0 as f64, points[points.len() - 1].0 as f64];
     let mut chart = ChartBuilder::on(&area)
@@ -291,7 +315,7 @@ fn plot(folder: &Path, family: &Family, points: &[(usize, Point)]) -> Result<(),
     let line =
         |time: fn(&Point) -> Duration| points.iter().map(move |(size, point)| (*size as f64, micros(time(point))));
     chart.draw_series(LineSeries::new(line(|point| point.median), BLUE.stroke_width(2)).point_size(3))?;
-    chart.draw_series(LineSeries::new(line(|point| point.floor), BLACK.mix(0.4).stroke_width(1)))?;
+    chart.draw_series(LineSeries::new(line(Point::floor), BLACK.mix(0.4).stroke_width(1)))?;
     area.present()?;
     Ok(())
 }

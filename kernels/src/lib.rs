@@ -35,7 +35,7 @@ pub use epilogue::Epilogue;
 pub use error::{Error, Result};
 pub use execute::{Executable, Inputs};
 pub use gpu::DeviceExecutable;
-pub use limits::MachineLimits;
+pub use limits::{LimitProbe, MachineLimits};
 pub use plan::{BufferType, Donation, Operand, Place, Plan, Step, Work};
 pub use program::{LaunchTime, Modes};
 pub use simplify::simplify;

@@ -36,10 +36,14 @@ impl MachineLimits {
     /// ```
     pub fn measured() -> MachineLimits {
         static LIMITS: OnceLock<MachineLimits> = OnceLock::new();
-        *LIMITS.get_or_init(|| MachineLimits {
-            flops: flops(fma_task::<f32>, FMA_TASK_FLOPS),
-            flops_f64: flops(fma_task::<f64>, FMA_TASK_FLOPS / 2),
-            copy_bytes: copy_bytes(),
+        *LIMITS.get_or_init(|| {
+            let copies = LimitProbe::new();
+            let flops = |task, flops| best(|| rate_of_flops(task, flops));
+            MachineLimits {
+                flops: flops(fma_task::<f32>, FMA_TASK_FLOPS),
+                flops_f64: flops(fma_task::<f64>, FMA_TASK_FLOPS / 2),
+                copy_bytes: copies.best,
+            }
         })
     }
 
@@ -64,43 +68,90 @@ impl MachineLimits {
     }
 }
 
-/// The most work per second that any round of a body does; the body says how much it did.
-fn best(mut body: impl FnMut() -> usize) -> f64 {
+/// The most that any round gives.
+fn best(mut round: impl FnMut() -> f64) -> f64 {
     let begin = Instant::now();
-    let rate = |_| {
-        let start = Instant::now();
-        let work = body();
-        work as f64 / start.elapsed().as_secs_f64().max(1e-9)
-    };
-    (0_u64..).take_while(|&round| round == 0 || begin.elapsed() < MEASURING).map(rate).fold(0.0, f64::max)
+    (0_u64..).take_while(|&n| n == 0 || begin.elapsed() < MEASURING).map(|_| round()).fold(0.0, f64::max)
 }
 
-fn flops(task: fn(), flops: usize) -> f64 {
+/// The mean over rounds of equal work.
+fn mean(span: Duration, mut round: impl FnMut() -> f64) -> f64 {
+    let begin = Instant::now();
+    let rounds: Vec<f64> = (0_u64..).take_while(|&n| n == 0 || begin.elapsed() < span).map(|_| round()).collect();
+    rounds.len() as f64 / rounds.iter().map(|rate| 1.0 / rate).sum::<f64>()
+}
+
+/// Some work per second.
+fn rate(work: usize, body: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    body();
+    work as f64 / start.elapsed().as_secs_f64().max(1e-9)
+}
+
+fn rate_of_flops(task: fn(), flops: usize) -> f64 {
     // More than threads, so that a thread that comes late costs little.
     let n_tasks = 8 * n_threads();
-    best(|| {
-        parallel_for(n_tasks, &|_| task());
-        n_tasks * flops
-    })
+    rate(n_tasks * flops, || parallel_for(n_tasks, &|_| task()))
 }
 
 /// A copy of a part of a buffer.
 type CopyOfPart = fn(&mut [f32], &[f32]);
 
-fn copy_bytes() -> f64 {
-    /// Elements of a task; together they exceed the caches.
-    const PART: usize = 1 << 16;
-    const PARTS: usize = 192;
-    let from: Vec<Vec<f32>> = (0..PARTS).map(|part| vec![part as f32 + 1.0; PART]).collect();
-    let to: Vec<Mutex<Vec<f32>>> = from.iter().map(|part| Mutex::new(part.clone())).collect();
-    // An ordinary store reads the line that it writes, which is no part of what a kernel has to move.
-    let copies: [CopyOfPart; 2] =
-        [|to, from| to.copy_from_slice(from), |to, from| stream_runs([(to, from)].into_iter())];
-    let rates = copies.map(|copy| {
-        best(|| {
-            parallel_for(PARTS, &|part| copy(&mut lock(&to[part]), black_box(&from[part])));
-            2 * PARTS * PART * size_of::<f32>()
+/// Measures the limits again and again. What others do on the machine, and on processors that share units with its own,
+/// changes within seconds; measurements of kernels that take turns with those of the limits see the same machine.
+pub struct LimitProbe {
+    from: Vec<Vec<f32>>,
+    to: Vec<Mutex<Vec<f32>>>,
+    copy: CopyOfPart,
+    /// The most bytes per second that any round copied.
+    best: f64,
+}
+
+impl LimitProbe {
+    /// A probe that copies past the caches where this is faster: some 60 ms, and 96 MiB as long as it lives.
+    pub fn new() -> LimitProbe {
+        /// Elements of a task; together they exceed the caches.
+        const PART: usize = 1 << 16;
+        const PARTS: usize = 192;
+        let from: Vec<Vec<f32>> = (0..PARTS).map(|part| vec![part as f32 + 1.0; PART]).collect();
+        let to: Vec<Mutex<Vec<f32>>> = from.iter().map(|part| Mutex::new(part.clone())).collect();
+        // An ordinary store reads the line that it writes, which is no part of what a kernel has to move.
+        let copies: [CopyOfPart; 2] =
+            [|to, from| to.copy_from_slice(from), |to, from| stream_runs([(to, from)].into_iter())];
+        let mut probe = LimitProbe { from, to, copy: copies[0], best: 0.0 };
+        let rates = copies.map(|copy| best(|| probe.rate_of_copies(copy)));
+        (probe.copy, probe.best) = if rates[1] > rates[0] { (copies[1], rates[1]) } else { (copies[0], rates[0]) };
+        probe
+    }
+
+    /// The limits now: means over so long for each, or over one round, which takes up to some milliseconds.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use retape_kernels::LimitProbe;
+    ///
+    /// let limits = LimitProbe::new().limits(Duration::from_millis(1));
+    /// assert!(limits.flops > 1e8 && limits.flops_f64 > 1e8 && limits.copy_bytes > 1e8);
+    /// ```
+    pub fn limits(&self, span: Duration) -> MachineLimits {
+        MachineLimits {
+            flops: mean(span, || rate_of_flops(fma_task::<f32>, FMA_TASK_FLOPS)),
+            flops_f64: mean(span, || rate_of_flops(fma_task::<f64>, FMA_TASK_FLOPS / 2)),
+            copy_bytes: mean(span, || self.rate_of_copies(self.copy)),
+        }
+    }
+
+    fn rate_of_copies(&self, copy: CopyOfPart) -> f64 {
+        let n_bytes = 2 * self.from.iter().map(|part| size_of_val(&part[..])).sum::<usize>();
+        rate(n_bytes, || {
+            parallel_for(self.from.len(), &|part| copy(&mut lock(&self.to[part]), black_box(&self.from[part])));
         })
-    });
-    rates[0].max(rates[1])
+    }
+}
+
+impl Default for LimitProbe {
+    fn default() -> LimitProbe {
+        LimitProbe::new()
+    }
 }

@@ -193,21 +193,25 @@ impl LetteredTensor {
         let contracted = pick(self, &|c| shared(c) && !result.contains(&c));
         let (left, right) = (pick(self, &|c| !shared(c)), pick(other, &|c| !shared(c)));
         let letters = [&batch[..], &left, &right].concat();
-        let tensor = if contracted.is_empty() || (left.is_empty() && right.is_empty()) {
-            let all = [&letters[..], &contracted].concat();
-            let product = &self.spread(&all, at) * &other.spread(&all, at);
-            LetteredTensor { tensor: product, letters: all }.summed(|c| letters.contains(&c), at).tensor
-        } else {
-            let group = |from: &LetteredTensor, first: &[char], second: &[char]| {
-                let ordered = from.clone().ordered(&[&batch[..], first, second].concat(), at);
-                let merged = [first, second].map(|part| part.iter().map(|&c| from.extent(c)).product());
-                ordered.tensor.reshape_at(batch.iter().map(|&c| from.extent(c)).chain(merged).collect(), at)
+        if contracted.is_empty() || (left.is_empty() && right.is_empty()) {
+            // An operand with all letters stays as it lies, and so does its gradient.
+            let all = match (left.is_empty(), right.is_empty()) {
+                (_, true) => self.letters.clone(),
+                (true, false) => other.letters.clone(),
+                (false, false) => letters.clone(),
             };
-            let product = group(self, &left, &contracted).matmul(&group(other, &contracted, &right));
-            let either = |c: char| if self.letters.contains(&c) { self.extent(c) } else { other.extent(c) };
-            product.unless_poisoned(|product| product.reshape_at(letters.iter().map(|&c| either(c)).collect(), at))
+            let product = &self.spread(&all, at) * &other.spread(&all, at);
+            return LetteredTensor { tensor: product, letters: all }.summed(|c| letters.contains(&c), at);
+        }
+        let group = |from: &LetteredTensor, first: &[char], second: &[char]| {
+            let ordered = from.clone().ordered(&[&batch[..], first, second].concat(), at);
+            let merged = [first, second].map(|part| part.iter().map(|&c| from.extent(c)).product());
+            ordered.tensor.reshape_at(batch.iter().map(|&c| from.extent(c)).chain(merged).collect(), at)
         };
-        LetteredTensor { tensor, letters }
+        let product = group(self, &left, &contracted).matmul(&group(other, &contracted, &right));
+        let either = |c: char| if self.letters.contains(&c) { self.extent(c) } else { other.extent(c) };
+        let shape = letters.iter().map(|&c| either(c)).collect();
+        LetteredTensor { tensor: product.unless_poisoned(|product| product.reshape_at(shape, at)), letters }
     }
 
     /// The axes in the order of `letters`, of which missing ones get extent 1.

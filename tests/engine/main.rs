@@ -15,6 +15,7 @@ mod closures;
 mod collective;
 mod debug_print;
 mod docs;
+mod einsum;
 mod events;
 mod explain;
 mod forward_backward;
