@@ -14,6 +14,7 @@
 use std::cell::RefCell;
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use plotters::prelude::*;
@@ -146,11 +147,13 @@ fn measured<F, A, R>(
     let groups = function.profile().groups;
     function.configure(|options| options.profiling = false);
     let limited = groups.iter().filter(|group| group.of_limit.is_some());
+    // All families are of `f32`.
     let costs: Vec<StepCost> =
         limited.map(|group| StepCost { flops: group.flops, flops_f64: 0, bytes: group.bytes }).collect();
     let inner = repetitions(&call)?;
     let (mut samples, mut of_limits) = (vec![], vec![]);
-    let probe = LimitProbe::new();
+    static PROBE: LazyLock<LimitProbe> = LazyLock::new(LimitProbe::new);
+    let probe = &*PROBE;
     let mut before = probe.limits(LEAST_SPAN);
     for _ in 0..SAMPLES {
         // The copies have left nothing else in the caches.

@@ -51,7 +51,7 @@ collect() {
   # Packages alone would have other features than all together, for which everything would be compiled again.
   cargo test "${options[@]}" --workspace --test ptx --test gpu
   cargo build "${options[@]}" --workspace --example ptx_dump
-  # Each has one thread.
+  # Most of the work of each is on one thread.
   printf '%s\n' 75 80 90 | xargs -P "$(nproc)" -L 1 "$target/$profile/examples/ptx_dump"
   unset RETAPE_PTX_DUMP RETAPE_CUBIN_CACHE
 }

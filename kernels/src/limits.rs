@@ -97,8 +97,8 @@ fn rate_of_flops(task: fn(), flops: usize) -> f64 {
 /// A copy of a part of a buffer.
 type CopyOfPart = fn(&mut [f32], &[f32]);
 
-/// Measures the limits again and again. What others do on the machine, and on processors that share units with its own,
-/// changes within seconds; measurements of kernels that take turns with those of the limits see the same machine.
+/// Measures the limits again and again. The work of others on the machine, and on processors that share units with its
+/// own, changes within seconds; measurements of kernels that take turns with those of the limits see the same machine.
 pub struct LimitProbe {
     from: Vec<Vec<f32>>,
     to: Vec<Mutex<Vec<f32>>>,

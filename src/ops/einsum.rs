@@ -194,7 +194,7 @@ impl LetteredTensor {
         let (left, right) = (pick(self, &|c| !shared(c)), pick(other, &|c| !shared(c)));
         let letters = [&batch[..], &left, &right].concat();
         if contracted.is_empty() || (left.is_empty() && right.is_empty()) {
-            // An operand with all letters stays as it lies, and so does its gradient.
+            // An operand with all letters, the first one if both have them, stays as it lies, and so does its gradient.
             let all = match (left.is_empty(), right.is_empty()) {
                 (_, true) => self.letters.clone(),
                 (true, false) => other.letters.clone(),
