@@ -172,6 +172,9 @@ pub struct Launch {
     /// All measured runs together.
     #[cfg_attr(feature = "serde", serde(rename = "total_seconds", serialize_with = "crate::serialise::seconds"))]
     pub total: Duration,
+    /// The first, which also waits for the system to give memory.
+    #[cfg_attr(feature = "serde", serde(rename = "first_seconds", serialize_with = "crate::serialise::seconds"))]
+    pub first: Duration,
     /// The shortest.
     #[cfg_attr(feature = "serde", serde(rename = "min_seconds", serialize_with = "crate::serialise::seconds"))]
     pub min: Duration,
@@ -245,8 +248,8 @@ impl Detail {
         compiled.layout.joined.iter().for_each(|(made, join)| joined.entry(*made).or_default().push(join));
         let mut times = times.into_iter();
         let mut launch = |steps| {
-            let LaunchTotal { total, min, max } = times.next().unwrap_or_default();
-            Launch { steps, count, total, min, max }
+            let LaunchTotal { total, first, min, max } = times.next().unwrap_or_default();
+            Launch { steps, count, total, first, min, max }
         };
         Detail {
             values: graph.nodes().iter().map(Value::of).collect(),

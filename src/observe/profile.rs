@@ -117,13 +117,16 @@ pub struct GroupTime {
     /// All runs together.
     #[cfg_attr(feature = "serde", serde(rename = "total_seconds", serialize_with = "crate::serialise::seconds"))]
     pub total: Duration,
+    /// The first run, which also waits for the system to give memory.
+    #[cfg_attr(feature = "serde", serde(rename = "first_seconds", serialize_with = "crate::serialise::seconds"))]
+    pub first: Duration,
     /// The shortest run.
     #[cfg_attr(feature = "serde", serde(rename = "min_seconds", serialize_with = "crate::serialise::seconds"))]
     pub min: Duration,
     /// The longest run.
     #[cfg_attr(feature = "serde", serde(rename = "max_seconds", serialize_with = "crate::serialise::seconds"))]
     pub max: Duration,
-    /// Its part of the time that the entry ran, in `[0, 1]`.
+    /// Its part of the time that the entry ran, in `[0, 1]`, without the first run if there are others.
     pub share: f64,
     /// The floating-point operations of a run, by shapes: additions, multiplications, divisions, minima and maxima are one,
     /// fused multiply-adds two, and transcendental functions those of their formulas. Of the launches of one group, the
@@ -138,7 +141,7 @@ pub struct GroupTime {
 }
 
 impl GroupTime {
-    /// The mean over all runs.
+    /// The mean over all runs but the first; of that one, if there is no other.
     ///
     /// ```
     /// # use retape::{Tensor, accelerate};
@@ -150,7 +153,7 @@ impl GroupTime {
     /// # Ok::<(), retape::Error>(())
     /// ```
     pub fn mean(&self) -> Duration {
-        Duration::from_secs_f64(self.total.as_secs_f64() / self.count.max(1) as f64)
+        Duration::from_secs_f64(steady_mean([self.total, self.first], self.count))
     }
 }
 
@@ -186,6 +189,13 @@ pub struct ProfiledThread {
     pub name: String,
 }
 
+/// The seconds of a run other than the first, by those of all runs together and of the first.
+fn steady_mean([total, first]: [Duration; 2], count: u64) -> f64 {
+    let others = count.saturating_sub(1);
+    let all = if others == 0 { total } else { total.saturating_sub(first) };
+    all.as_secs_f64() / others.max(1) as f64
+}
+
 /// How an entry runs, whatever the time it takes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Runs {
@@ -209,13 +219,17 @@ pub(crate) struct LaunchInfo {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LaunchTotal {
     pub(crate) total: Duration,
+    pub(crate) first: Duration,
     pub(crate) min: Duration,
     pub(crate) max: Duration,
 }
 
 impl LaunchTotal {
     fn add(&mut self, time: Duration) {
-        self.min = if self.total.is_zero() && self.max.is_zero() { time } else { self.min.min(time) };
+        if self.total.is_zero() && self.max.is_zero() {
+            (self.first, self.min) = (time, time);
+        }
+        self.min = self.min.min(time);
         self.max = self.max.max(time);
         self.total += time;
     }
@@ -227,7 +241,8 @@ struct Totals {
     runs: Arc<Runs>,
     times: Vec<LaunchTotal>,
     n_calls: u64,
-    running: Duration,
+    /// The time that it ran, in all calls and in the first.
+    running: [Duration; 2],
     /// The number of calls when it last ran.
     used: u64,
 }
@@ -481,7 +496,10 @@ impl State {
         let totals = self.totals.get_mut(signature).expect("it has just been put there");
         totals.used = n_calls;
         totals.n_calls += 1;
-        totals.running += running;
+        totals.running[0] += running;
+        if totals.n_calls == 1 {
+            totals.running[1] = running;
+        }
         for part in parts {
             if let What::Launch(n) = part.what
                 && let Some(time) = totals.times.get_mut(n as usize)
@@ -498,15 +516,16 @@ impl Totals {
             times: vec![LaunchTotal::default(); runs.launches.len()],
             runs: Arc::clone(runs),
             n_calls: 0,
-            running: Duration::ZERO,
+            running: [Duration::ZERO; 2],
             used: 0,
         }
     }
 
     fn groups(&self, signature: &Signature) -> impl Iterator<Item = GroupTime> {
-        let running = self.running.as_secs_f64();
-        let of_limit = |launch: &LaunchInfo, time: &LaunchTotal| {
-            let mean = time.total.as_secs_f64() / self.n_calls.max(1) as f64;
+        let running = steady_mean(self.running, self.n_calls);
+        let mean = |time: &LaunchTotal| steady_mean([time.total, time.first], self.n_calls);
+        let of_limit = move |launch: &LaunchInfo, time: &LaunchTotal| {
+            let mean = mean(time);
             let floor = || MachineLimits::measured().floor(&launch.cost).as_secs_f64();
             (launch.is_limited && mean > 0.0).then(|| floor() / mean)
         };
@@ -518,9 +537,10 @@ impl Totals {
             lines: launch.lines.clone(),
             count: self.n_calls,
             total: time.total,
+            first: time.first,
             min: time.min,
             max: time.max,
-            share: if running > 0.0 { time.total.as_secs_f64() / running } else { 0.0 },
+            share: if running > 0.0 { mean(time) / running } else { 0.0 },
             flops: launch.cost.operations(),
             bytes: launch.cost.bytes,
             of_limit: of_limit(launch, time),

@@ -606,7 +606,10 @@ impl<T: Real> Simd for Portable<T> {
         // SAFETY: see the impl.
         unsafe { x.cast::<[T; 4]>().write_unaligned(value) }
     }
-    #[inline(always)]
+    // Without an instruction for it each lane is a call, after which no vector is left in a register: tiles of such calls,
+    // inlined, would take the compiler longer than those of all instruction sets.
+    #[cfg_attr(target_arch = "x86_64", inline(never))]
+    #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
     unsafe fn mul_add(x: [T; 4], y: [T; 4], z: [T; 4]) -> [T; 4] {
         std::array::from_fn(|lane| x[lane].fused(y[lane], z[lane]))
     }
