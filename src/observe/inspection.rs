@@ -13,7 +13,7 @@ use retape_runtime::{Device, Gpu};
 
 use super::explain::Miss;
 pub use super::history::Milestone;
-use super::profile::LaunchTotal;
+use super::profile::{LaunchTotal, steady_mean};
 use super::stats::Stats;
 use crate::compile::Compiled;
 use crate::error::Caller;
@@ -172,9 +172,9 @@ pub struct Launch {
     /// All measured runs together.
     #[cfg_attr(feature = "serde", serde(rename = "total_seconds", serialize_with = "crate::serialise::seconds"))]
     pub total: Duration,
-    /// The first, which also waits for the system to give memory.
-    #[cfg_attr(feature = "serde", serde(rename = "first_seconds", serialize_with = "crate::serialise::seconds"))]
-    pub first: Duration,
+    /// The mean of all but the first, which may also wait for the system to give memory; of that one, if there is no other.
+    #[cfg_attr(feature = "serde", serde(rename = "mean_seconds", serialize_with = "crate::serialise::seconds"))]
+    pub mean: Duration,
     /// The shortest.
     #[cfg_attr(feature = "serde", serde(rename = "min_seconds", serialize_with = "crate::serialise::seconds"))]
     pub min: Duration,
@@ -249,7 +249,8 @@ impl Detail {
         let mut times = times.into_iter();
         let mut launch = |steps| {
             let LaunchTotal { total, first, min, max } = times.next().unwrap_or_default();
-            Launch { steps, count, total, first, min, max }
+            let mean = Duration::from_secs_f64(steady_mean([total, first], count));
+            Launch { steps, count, total, mean, min, max }
         };
         Detail {
             values: graph.nodes().iter().map(Value::of).collect(),

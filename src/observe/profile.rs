@@ -117,7 +117,7 @@ pub struct GroupTime {
     /// All runs together.
     #[cfg_attr(feature = "serde", serde(rename = "total_seconds", serialize_with = "crate::serialise::seconds"))]
     pub total: Duration,
-    /// The first run, which also waits for the system to give memory.
+    /// The first measured run, which may also wait for the system to give memory.
     #[cfg_attr(feature = "serde", serde(rename = "first_seconds", serialize_with = "crate::serialise::seconds"))]
     pub first: Duration,
     /// The shortest run.
@@ -126,7 +126,7 @@ pub struct GroupTime {
     /// The longest run.
     #[cfg_attr(feature = "serde", serde(rename = "max_seconds", serialize_with = "crate::serialise::seconds"))]
     pub max: Duration,
-    /// Its part of the time that the entry ran, in `[0, 1]`, without the first run if there are others.
+    /// Its part of the time that the entry ran, in `[0, 1]`, without the first measured run if there are others.
     pub share: f64,
     /// The floating-point operations of a run, by shapes: additions, multiplications, divisions, minima and maxima are one,
     /// fused multiply-adds two, and transcendental functions those of their formulas. Of the launches of one group, the
@@ -141,7 +141,7 @@ pub struct GroupTime {
 }
 
 impl GroupTime {
-    /// The mean over all runs but the first; of that one, if there is no other.
+    /// The mean over all measured runs but the first; of that one, if there is no other.
     ///
     /// ```
     /// # use retape::{Tensor, accelerate};
@@ -190,7 +190,7 @@ pub struct ProfiledThread {
 }
 
 /// The seconds of a run other than the first, by those of all runs together and of the first.
-fn steady_mean([total, first]: [Duration; 2], count: u64) -> f64 {
+pub(super) fn steady_mean([total, first]: [Duration; 2], count: u64) -> f64 {
     let others = count.saturating_sub(1);
     let all = if others == 0 { total } else { total.saturating_sub(first) };
     all.as_secs_f64() / others.max(1) as f64
@@ -225,8 +225,8 @@ pub(crate) struct LaunchTotal {
 }
 
 impl LaunchTotal {
-    fn add(&mut self, time: Duration) {
-        if self.total.is_zero() && self.max.is_zero() {
+    fn add(&mut self, time: Duration, is_first: bool) {
+        if is_first {
             (self.first, self.min) = (time, time);
         }
         self.min = self.min.min(time);
@@ -495,18 +495,7 @@ impl State {
         let n_calls = self.n_calls;
         let totals = self.totals.get_mut(signature).expect("it has just been put there");
         totals.used = n_calls;
-        totals.n_calls += 1;
-        totals.running[0] += running;
-        if totals.n_calls == 1 {
-            totals.running[1] = running;
-        }
-        for part in parts {
-            if let What::Launch(n) = part.what
-                && let Some(time) = totals.times.get_mut(n as usize)
-            {
-                time.add(part.time);
-            }
-        }
+        totals.add(parts, running);
     }
 }
 
@@ -518,6 +507,23 @@ impl Totals {
             n_calls: 0,
             running: [Duration::ZERO; 2],
             used: 0,
+        }
+    }
+
+    /// Adds a run.
+    fn add(&mut self, parts: &[Part], running: Duration) {
+        let is_first = self.n_calls == 0;
+        self.n_calls += 1;
+        self.running[0] += running;
+        if is_first {
+            self.running[1] = running;
+        }
+        for part in parts {
+            if let What::Launch(n) = part.what
+                && let Some(time) = self.times.get_mut(n as usize)
+            {
+                time.add(part.time, is_first);
+            }
         }
     }
 
@@ -582,4 +588,36 @@ fn thread_number() -> u64 {
         THREAD.set(Some(number));
         number
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::Tensor;
+
+    #[test]
+    fn means_and_shares_leave_out_the_first_run() {
+        let launch = LaunchInfo {
+            label: "add".into(),
+            steps: 0..1,
+            results: vec![],
+            lines: vec![],
+            cost: StepCost::default(),
+            is_limited: false,
+        };
+        let mut totals = Totals::of(&Arc::new(Runs { launches: vec![launch], arena_bytes: 0 }));
+        let signature = crate::accelerate(|x: &Tensor| x.clone()).signature(Tensor::zeros([1]));
+        let nanos = Duration::from_nanos;
+        let mut seen = vec![];
+        // A clock may stand still during a run.
+        for (own, all) in [(0, 500), (40, 50), (60, 75)] {
+            let part = Part { what: What::Launch(0), start: Instant::now(), time: nanos(own) };
+            totals.add(&[part], nanos(all));
+            let group = totals.groups(&signature).next().expect("there is a launch");
+            seen.push((group.count, group.mean(), [group.total, group.first, group.min, group.max], group.share));
+        }
+        assert_eq!(seen[0], (1, nanos(0), [nanos(0); 4], 0.0));
+        assert_eq!(seen[1], (2, nanos(40), [40, 0, 0, 40].map(nanos), 0.8));
+        assert_eq!(seen[2], (3, nanos(50), [100, 0, 0, 60].map(nanos), 0.8));
+    }
 }

@@ -210,6 +210,10 @@ fn check_totals(profile: &Profile) {
     let mut shares: BTreeMap<String, f64> = BTreeMap::new();
     for group in &profile.groups {
         *shares.entry(group.signature.to_string()).or_default() += group.share;
+        // Shares of an entry are as its means.
+        let first = profile.groups.iter().find(|other| other.signature == group.signature).unwrap();
+        let [seconds, of_first] = [group, first].map(|group| group.mean().as_secs_f64());
+        assert!((group.share * of_first - first.share * seconds).abs() <= 2e-9, "{group:?} beside {first:?}");
     }
     assert!(shares.len() == 2 && shares.values().all(|share| *share > 0.0 && *share <= 1.0), "{shares:?}");
 }

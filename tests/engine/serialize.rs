@@ -63,6 +63,7 @@ fn everything_that_is_seen_is_data() {
     let inside = &inspection["details"][0];
     assert_eq!((&inside["values"][0]["type"], &inside["values"][0]["bytes"]), (&json!("f32[9, 3]"), &json!(108)));
     assert_eq!((&inside["steps"][0]["kind"], &inside["launches"][0]["count"]), (&json!("reduction"), &json!(1)));
+    assert_eq!(inside["launches"][0]["mean_seconds"], inside["launches"][0]["total_seconds"]);
 }
 
 #[test]

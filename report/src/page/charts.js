@@ -157,7 +157,7 @@ function timings(entry, facts, show) {
   };
   const mean = time(units.reduce((sum, unit) => sum + unit.time.mean, 0));
   return [
-    about(`${several(calls, "call")} measured, ${mean} in groups per call.`,
+    about(`${several(calls, "call")} measured, ${mean} in groups per call${calls > 1 ? " after the first" : ""}.`,
       " Small neighbours run as one function and are measured together."),
     h("div", { class: "tools", role: "radiogroup", "aria-label": "Order" }, choice("longest first", true), choice("in order", false)),
     holder,

@@ -21,15 +21,13 @@ function linked(entry) {
     }
   });
   const calls = entry.launches.length ? entry.launches[0].count : 0;
-  // The first run also waits for memory, and is left out if there are others.
-  const mean = ({ count, total_seconds: all, first_seconds: first }) => (count > 1 ? (all - first) / (count - 1) : all);
-  const total = entry.launches.reduce((sum, launch) => sum + mean(launch), 0);
+  const total = entry.launches.reduce((sum, launch) => sum + launch.mean_seconds, 0);
   for (const unit of units) {
     for (let step = unit.first; step < unit.end; step += 1) steps[step].unit = unit;
     if (calls) {
       const sum = (field) => unit.launches.reduce((sum, n) => sum + entry.launches[n][`${field}_seconds`], 0);
-      const own = unit.launches.reduce((sum, n) => sum + mean(entry.launches[n]), 0);
-      unit.time = { mean: own, min: sum("min"), max: sum("max"), share: total ? own / total : 0 };
+      const [mean, min, max] = [sum("mean"), sum("min"), sum("max")];
+      unit.time = { mean, min, max, share: total ? mean / total : 0 };
     }
   }
   const share = (unit) => (unit.time ? unit.time.share : 0);

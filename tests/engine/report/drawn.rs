@@ -119,12 +119,10 @@ fn slowest(detail: &Value) -> u64 {
     let mut units: Vec<(u64, u64, f64)> = vec![];
     for launch in list(detail, "/launches") {
         let (first, end) = (number(launch, "/steps/start"), number(launch, "/steps/end"));
-        let seconds = |field: &str| launch[field].as_f64().unwrap();
-        let of_first = if number(launch, "/count") > 1 { seconds("first_seconds") } else { 0.0 };
-        let total = seconds("total_seconds") - of_first;
+        let mean = launch["mean_seconds"].as_f64().unwrap();
         match units.last_mut() {
-            Some(last) if first < last.1 => *last = (last.0, end, last.2 + total),
-            _ => units.push((first, end, total)),
+            Some(last) if first < last.1 => *last = (last.0, end, last.2 + mean),
+            _ => units.push((first, end, mean)),
         }
     }
     units.iter().max_by(|a, b| a.2.total_cmp(&b.2)).unwrap().0

@@ -461,29 +461,29 @@ macro_rules! half_columns {
     }};
 }
 
-/// The kernels of the portable level.
-fn portable<T: Real>() -> Kernels<T> {
+/// The kernels of the portable level, on vectors of `N` lanes.
+fn portable<T: Real, const N: usize>() -> Kernels<T> {
     Kernels {
         heights: [4, 2, 1],
-        width: 8,
-        block: tile::block::<simd::Portable<T>, 4, 2, 1, 2>,
+        width: 2 * N,
+        block: tile::block::<simd::Portable<T, N>, 4, 2, 1, 2>,
         wide: None,
-        lines: tile::lines::<simd::Portable<T>, 4, 3, 2, 1, 2, 4, 3, 2, 1>,
+        lines: tile::lines::<simd::Portable<T, N>, 4, 3, 2, 1, 2, 4, 3, 2, 1>,
         one_channel: None,
         pairs: None,
         sliding: None,
-        planes: planes::planes::<simd::Portable<T>>,
-        spread: planes::spread::<simd::Portable<T>>,
-        depthwise_sums: depthwise::depthwise_sums::<simd::Portable<T>>,
-        depthwise_gradient: depthwise::depthwise_gradient::<simd::Portable<T>>,
-        unpacked: small::unpacked::<simd::Portable<T>>,
-        column: column::column::<simd::Portable<T>, stored::AsStored>,
+        planes: planes::planes::<simd::Portable<T, N>>,
+        spread: planes::spread::<simd::Portable<T, N>>,
+        depthwise_sums: depthwise::depthwise_sums::<simd::Portable<T, N>>,
+        depthwise_gradient: depthwise::depthwise_gradient::<simd::Portable<T, N>>,
+        unpacked: small::unpacked::<simd::Portable<T, N>>,
+        column: column::column::<simd::Portable<T, N>, stored::AsStored>,
         half_columns: None,
-        narrow: narrow::narrow::<simd::Portable<T>>,
-        shallow: shallow::shallow::<simd::Portable<T>>,
-        chains: peak::chains::<simd::Portable<T>>,
-        lanes: <simd::Portable<T> as simd::Simd>::LANES,
-        least_lanes: simd::least_lanes::<simd::Portable<T>>(),
+        narrow: narrow::narrow::<simd::Portable<T, N>>,
+        shallow: shallow::shallow::<simd::Portable<T, N>>,
+        chains: peak::chains::<simd::Portable<T, N>>,
+        lanes: <simd::Portable<T, N> as simd::Simd>::LANES,
+        least_lanes: simd::least_lanes::<simd::Portable<T, N>>(),
         exchanges: false,
         is_quick: true,
     }
@@ -524,7 +524,7 @@ impl Real for f32 {
             },
             #[cfg(target_arch = "aarch64")]
             Level::Neon => kernels!(simd::NeonF32, "neon", 8 4 2, 3, lines 8 6 4 2, or 8 6 4 2),
-            Level::Portable => portable(),
+            Level::Portable => portable::<f32, 4>(),
         }
     }
 }
@@ -545,7 +545,7 @@ impl Real for f64 {
             Level::Avx2 => kernels!(simd::Avx2F64, "avx2,fma", 6 4 2, 2, lines 6 5 4 3, or 12 8 6 4),
             #[cfg(target_arch = "aarch64")]
             Level::Neon => kernels!(simd::NeonF64, "neon", 8 4 2, 3, lines 8 6 4 2, or 8 6 4 2),
-            Level::Portable => portable(),
+            Level::Portable => portable::<f64, 2>(),
         }
     }
 }

@@ -576,45 +576,43 @@ mod arm {
 #[cfg(target_arch = "aarch64")]
 pub(crate) use arm::{NeonF32, NeonF64};
 
-/// Four lanes in plain Rust; the fused step is a library call where the machine has none.
+/// `N` lanes in plain Rust; the fused step is a library call where the machine has none. 16 bytes are a value of the compiler,
+/// and longer arrays memory, which takes it several times as long.
 #[derive(Clone, Copy)]
-pub(crate) struct Portable<T>(std::marker::PhantomData<T>);
+pub(crate) struct Portable<T, const N: usize>(std::marker::PhantomData<T>);
 
 // SAFETY (all methods): needs no instruction set; the trait's contract gives the pointers.
-impl<T: Real> Simd for Portable<T> {
+impl<T: Real, const N: usize> Simd for Portable<T, N> {
     type Elem = T;
-    type Vector = [T; 4];
+    type Vector = [T; N];
     type Half = Self;
-    const LANES: usize = 4;
+    const LANES: usize = N;
 
     #[inline(always)]
-    unsafe fn zero() -> [T; 4] {
-        [T::ZERO; 4]
+    unsafe fn zero() -> [T; N] {
+        [T::ZERO; N]
     }
     #[inline(always)]
-    unsafe fn splat(x: *const T) -> [T; 4] {
+    unsafe fn splat(x: *const T) -> [T; N] {
         // SAFETY: see the impl.
-        [unsafe { *x }; 4]
+        [unsafe { *x }; N]
     }
     #[inline(always)]
-    unsafe fn load(x: *const T) -> [T; 4] {
+    unsafe fn load(x: *const T) -> [T; N] {
         // SAFETY: see the impl.
-        unsafe { x.cast::<[T; 4]>().read_unaligned() }
+        unsafe { x.cast::<[T; N]>().read_unaligned() }
     }
     #[inline(always)]
-    unsafe fn store(x: *mut T, value: [T; 4]) {
+    unsafe fn store(x: *mut T, value: [T; N]) {
         // SAFETY: see the impl.
-        unsafe { x.cast::<[T; 4]>().write_unaligned(value) }
+        unsafe { x.cast::<[T; N]>().write_unaligned(value) }
     }
-    // Without an instruction for it each lane is a call, after which no vector is left in a register: tiles of such calls,
-    // inlined, would take the compiler longer than those of all instruction sets.
-    #[cfg_attr(target_arch = "x86_64", inline(never))]
-    #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
-    unsafe fn mul_add(x: [T; 4], y: [T; 4], z: [T; 4]) -> [T; 4] {
+    #[inline(always)]
+    unsafe fn mul_add(x: [T; N], y: [T; N], z: [T; N]) -> [T; N] {
         std::array::from_fn(|lane| x[lane].fused(y[lane], z[lane]))
     }
     #[inline(always)]
-    unsafe fn add(x: [T; 4], y: [T; 4]) -> [T; 4] {
+    unsafe fn add(x: [T; N], y: [T; N]) -> [T; N] {
         std::array::from_fn(|lane| x[lane] + y[lane])
     }
     #[inline(always)]

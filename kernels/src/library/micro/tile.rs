@@ -10,7 +10,7 @@ use super::copy::{ColumnPanel, Copying, Staging, copy_rows};
 use super::heights::NextHeight;
 use super::pack::CHUNK;
 use super::simd::Simd;
-use super::{Layout, is_short};
+use super::{Layout, Real, is_short};
 
 /// One block of C and the packed panels it is made from.
 pub(super) struct Block<T> {
@@ -292,9 +292,31 @@ pub(super) unsafe fn finish_edge<S: Simd, const M: usize, const NV: usize>(
                 S::store(edge.add((i * NV + v) * S::LANES), *sum);
             }
         }
-        for i in rows {
-            for j in 0..cols {
-                let (at, sum) = (c.add(i * c_row + j), *edge.add(i * NV * S::LANES + j));
+        write_edge(edge, NV * S::LANES, [c, before], [c_row, before_row], fresh, rows, cols);
+    }
+}
+
+/// Stores or adds the first elements of some rows of `edge`. One function for all tiles: loops of its own in each of them
+/// would take the compiler as long as the tile.
+///
+/// # Safety
+///
+/// `edge`, C and the sums before cover the rows and columns.
+#[inline(never)]
+unsafe fn write_edge<T: Real>(
+    edge: *const T,
+    edge_row: usize,
+    [c, before]: [*mut T; 2],
+    [c_row, before_row]: [usize; 2],
+    fresh: bool,
+    rows: Range<usize>,
+    cols: usize,
+) {
+    for i in rows {
+        for j in 0..cols {
+            // SAFETY: the contract of this function.
+            unsafe {
+                let (at, sum) = (c.add(i * c_row + j), *edge.add(i * edge_row + j));
                 *at = if fresh { sum } else { *before.add(i * before_row + j) + sum };
             }
         }
