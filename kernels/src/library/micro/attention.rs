@@ -124,11 +124,12 @@ fn mask<T: SoftmaxReal>(scores: &mut Scores<'_, T>, first_key: usize, strip: &Ra
 
 impl Engine {
     /// Whether all numbers are finite.
-    fn all_finite<T: SoftmaxReal>(&self, x: &[T]) -> bool {
+    fn all_finite<T: SoftmaxReal>(&self, arrays: &[&[T]]) -> bool {
         const PART: usize = 1 << 16;
         let finite = AtomicBool::new(true);
-        (self.parallel_for)(x.len().div_ceil(PART), &|part| {
-            let part = &x[part * PART..((part + 1) * PART).min(x.len())];
+        let parts: Vec<&[T]> = arrays.iter().flat_map(|x| x.chunks(PART)).collect();
+        (self.parallel_for)(parts.len(), &|part| {
+            let part = parts[part];
             // Zero times a number that is not finite is NaN.
             let is_finite = vectorized(
                 #[inline(always)]
@@ -150,7 +151,7 @@ impl Engine {
             return;
         }
         // A weight of zero hides no value that is not finite: then no key is left out.
-        let skips = x.causal && self.all_finite(x.values);
+        let skips = x.causal && self.all_finite(&[x.values]);
         let tiles = x.n_queries.div_ceil(TILE);
         let (out, logsumexp) = (ResultPointer(out.as_mut_ptr()), ResultPointer(logsumexp.as_mut_ptr()));
         (self.parallel_for)(x.batch * x.heads * tiles, &|task| {

@@ -8,7 +8,7 @@
 use super::heights::NextHeight;
 use super::simd::Simd;
 use super::sliding::{MOST_TAPS, step};
-use super::tile::finish;
+use super::tile::{finish, tap_sums};
 
 /// A pixel that one phase meets, or both.
 pub(super) struct SharedPixel {
@@ -84,9 +84,8 @@ unsafe fn tile<S: Simd, const M: usize>(x: &PhasePair<'_, S::Elem>, a: *const S:
                 [None, None] => {}
             }
         }
-        let [first, second] = x.c.map(|to| [to.add(c); 2]);
-        finish::<S, M, 1>(sums.map(|[sum, _]| [sum]), first, [x.c_row; 2], true, rows, S::LANES);
-        finish::<S, M, 1>(sums.map(|[_, sum]| [sum]), second, [x.c_row; 2], true, rows, S::LANES);
+        finish::<S, M, 1>(tap_sums(&sums, 0), [x.c[0].add(c); 2], [x.c_row; 2], true, rows, S::LANES);
+        finish::<S, M, 1>(tap_sums(&sums, 1), [x.c[1].add(c); 2], [x.c_row; 2], true, rows, S::LANES);
     }
 }
 
@@ -100,7 +99,7 @@ unsafe fn steps<S: Simd, const M: usize, const FIRST: bool, const SECOND: bool>(
 ) {
     // SAFETY: handed on from the tile.
     unsafe {
-        let [mut first, mut second] = filters.map(|at| x.b.wrapping_add(at));
+        let (mut first, mut second) = (x.b.wrapping_add(filters[0]), x.b.wrapping_add(filters[1]));
         for _ in 0..x.channels {
             let mut rows = [S::zero(); MOST_TAPS];
             if FIRST {

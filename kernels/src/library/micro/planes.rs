@@ -164,7 +164,10 @@ unsafe fn plane_tile<S: Simd, const N: usize, const L: usize>(
             return rows;
         }
         for line in 0..L {
-            let sums = sums.map(|sums| sums[line]);
+            let sums = std::array::from_fn(
+                #[inline(always)]
+                |column| sums[column][line],
+            );
             finish_plane::<S, N>(sums, c.add(line * x.c_line), x.c_row, x.fresh, rows);
         }
     }

@@ -81,7 +81,7 @@ pub(crate) trait Simd: Copy + 'static {
         // SAFETY: the caller's rows are readable.
         let rows = std::array::from_fn(|row| unsafe { x.add(row * step).cast::<[Self::Elem; 4]>().read_unaligned() });
         let rows: [[Self::Elem; 4]; 4] = rows;
-        std::array::from_fn(|column| rows.map(|row| row[column]))
+        std::array::from_fn(|column| std::array::from_fn(|row| rows[row][column]))
     }
 }
 
@@ -548,7 +548,8 @@ mod x86 {
     unsafe fn columns_f32(x: *const f32, step: usize) -> [[f32; 4]; 4] {
         // SAFETY: the rows are readable; vectors and arrays of four elements have the same bytes.
         unsafe {
-            let [mut a, mut b, mut c, mut d] = [0, 1, 2, 3].map(|row| _mm_loadu_ps(x.add(row * step)));
+            let (mut a, mut b) = (_mm_loadu_ps(x), _mm_loadu_ps(x.add(step)));
+            let (mut c, mut d) = (_mm_loadu_ps(x.add(2 * step)), _mm_loadu_ps(x.add(3 * step)));
             _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d);
             std::mem::transmute::<[__m128; 4], [[f32; 4]; 4]>([a, b, c, d])
         }

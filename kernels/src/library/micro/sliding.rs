@@ -7,7 +7,7 @@
 
 use super::heights::NextHeight;
 use super::simd::Simd;
-use super::tile::{Lines, Shortest, finish};
+use super::tile::{Lines, Shortest, finish, tap_sums};
 
 /// Most taps of one piece of a line.
 pub(super) const MOST_TAPS: usize = 3;
@@ -165,10 +165,10 @@ unsafe fn tile<S: Simd, const K: usize, const M: usize>(
         // Every tap is a constant: a loop would keep the sums in memory.
         let (fresh, distances) = (x.fresh, [x.c_row; 2]);
         let at = |tap: usize| [c.wrapping_add(tap * x.c_tap); 2];
-        finish::<S, M, 1>(sums.map(|row| [row[0]]), at(0), distances, fresh, n_rows, n_cols);
-        finish::<S, M, 1>(sums.map(|row| [row[1]]), at(1), distances, fresh, n_rows, n_cols);
+        finish::<S, M, 1>(tap_sums(&sums, 0), at(0), distances, fresh, n_rows, n_cols);
+        finish::<S, M, 1>(tap_sums(&sums, 1), at(1), distances, fresh, n_rows, n_cols);
         if K > 2 {
-            finish::<S, M, 1>(sums.map(|row| [row[2 % K]]), at(2), distances, fresh, n_rows, n_cols);
+            finish::<S, M, 1>(tap_sums(&sums, 2), at(2), distances, fresh, n_rows, n_cols);
         }
     }
 }

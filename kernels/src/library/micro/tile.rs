@@ -235,6 +235,16 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const W: usize, const S
     }
 }
 
+/// The sums of one tap of each row. Kernels have no `map` of arrays where time counts: compilers inline it only if they
+/// optimise all parts of a crate together.
+#[inline(always)]
+pub(super) fn tap_sums<V: Copy, const K: usize, const M: usize>(sums: &[[V; K]; M], tap: usize) -> [[V; 1]; M] {
+    std::array::from_fn(
+        #[inline(always)]
+        |row| [sums[row][tap % K]],
+    )
+}
+
 /// Stores a tile's sums to C, or adds them.
 #[inline(always)]
 pub(super) unsafe fn finish<S: Simd, const M: usize, const NV: usize>(
@@ -473,13 +483,12 @@ unsafe fn line_tile<S: Simd, const M: usize, const NV: usize>(
         // Four steps for each jump: chains of usual lengths then have so few that their end is foreseen, and the next tile
         // begins while this one ends. Compilers keep the sums of more steps, or of other tiles, in memory.
         let (fours, rest) = if NV > 1 && M * NV <= 12 { x.offsets.as_chunks::<4>() } else { (&[][..], x.offsets) };
-        for offsets in fours {
-            let [at0, at1, at2, at3] = offsets.map(|offset| a.offset(offset));
-            let [b1, b2, b3] = [1, 2, 3].map(|at| b.wrapping_add(at * x.b_row));
-            line_step::<S, M, NV>(&mut sums, at0, x.a_row, b);
-            line_step::<S, M, NV>(&mut sums, at1, x.a_row, b1);
-            line_step::<S, M, NV>(&mut sums, at2, x.a_row, b2);
-            line_step::<S, M, NV>(&mut sums, at3, x.a_row, b3);
+        for &[first, second, third, fourth] in fours {
+            let b3 = b.wrapping_add(3 * x.b_row);
+            line_step::<S, M, NV>(&mut sums, a.offset(first), x.a_row, b);
+            line_step::<S, M, NV>(&mut sums, a.offset(second), x.a_row, b.wrapping_add(x.b_row));
+            line_step::<S, M, NV>(&mut sums, a.offset(third), x.a_row, b.wrapping_add(2 * x.b_row));
+            line_step::<S, M, NV>(&mut sums, a.offset(fourth), x.a_row, b3);
             b = b3.wrapping_add(x.b_row);
         }
         for offset in rest {

@@ -1,7 +1,7 @@
 //! The gradient of attention: weights from scores that are computed again.
 //!
-//! A task has some keys of a head, and meets the tiles of queries in order. Parts of the queries' gradient that come from
-//! several tasks are added in order.
+//! A task has some keys of a head, and meets the tiles of queries in order. It begins the gradients of its keys with zeros.
+//! Parts of the queries' gradient that come from several tasks are added in order.
 
 use std::ops::Range;
 
@@ -44,15 +44,12 @@ impl Engine {
         terms: &HeadTerms<'_, T>,
         to: &mut HeadGradients<'_, T>,
     ) {
-        to.keys.fill(T::ZERO);
-        to.values.fill(T::ZERO);
         if x.n_keys == 0 || x.n_queries == 0 {
-            to.queries.fill(T::ZERO);
+            [&mut *to.keys, to.values, to.queries].into_iter().for_each(|x| x.fill(T::ZERO));
             return;
         }
-        let finite = |x: &&[T]| self.all_finite(x);
-        let skips =
-            x.causal && [x.queries, x.keys, x.values, terms.logsumexp, terms.delta, terms.cotangent].iter().all(finite);
+        let arrays = [x.queries, x.keys, x.values, terms.logsumexp, terms.delta, terms.cotangent];
+        let skips = x.causal && self.all_finite(&arrays);
         let n_heads = x.batch * x.heads;
         let n_blocks = x.n_keys.div_ceil(GRADIENT_BLOCK);
         let part = n_blocks.div_ceil(TASKS.div_ceil(n_heads.max(1))).max(1) * GRADIENT_BLOCK;
@@ -60,7 +57,11 @@ impl Engine {
         let size = x.n_queries * x.features;
         let [keys, values, queries] =
             [&mut to.keys, &mut to.values, &mut to.queries].map(|x| ResultPointer(x.as_mut_ptr()));
-        with_scratch::<T, _>(n_heads * parts * size, |partial| {
+        let queries_of = |index: usize| queries.at(x.place([x.n_queries, x.features], index));
+        let row = x.heads * x.features;
+        // A head that is one task has its queries' gradient where it belongs.
+        let is_whole = parts == 1;
+        with_scratch::<T, _>(if is_whole { 0 } else { n_heads * parts * size }, |partial| {
             let all = ResultPointer(partial.as_mut_ptr());
             (self.parallel_for)(n_heads * parts, &|task| {
                 let (index, first) = (task / parts, task % parts * part);
@@ -68,22 +69,25 @@ impl Engine {
                 let gradient = GradientTask {
                     task: AttentionTask { x, kernels, math, index },
                     terms,
-                    queries: all.at(task * size),
+                    queries: if is_whole { queries_of(index) } else { all.at(task * size) },
+                    query_row: if is_whole { row } else { x.features },
                     keys: keys.at(x.place([x.n_keys, x.features], index)),
                     values: values.at(x.place([x.n_keys, x.value_features], index)),
                 };
-                // SAFETY: keys of a head, and a part of the scratch, which no other task uses.
+                // SAFETY: keys of a head, and its queries or a part of the scratch, which no other task uses.
                 unsafe { gradient.run(first..(first + part).min(x.n_keys), skips) };
             });
+            if is_whole {
+                return;
+            }
             let partial = &*partial;
             (self.parallel_for)(n_heads, &|index| {
-                let to = queries.at(x.place([x.n_queries, x.features], index));
+                let to = queries_of(index);
                 for query in 0..x.n_queries {
                     // SAFETY: a row of this head's gradient.
-                    let row =
-                        unsafe { std::slice::from_raw_parts_mut(to.add(query * x.heads * x.features), x.features) };
+                    let to = unsafe { std::slice::from_raw_parts_mut(to.add(query * row), x.features) };
                     let rows = (0..parts).map(|part| &partial[(index * parts + part) * size + query * x.features..]);
-                    add_rows(rows, row);
+                    add_rows(rows, to);
                 }
             });
         });
@@ -101,8 +105,9 @@ fn add_rows<'a, T: SoftmaxReal>(mut rows: impl Iterator<Item = &'a [T]>, to: &mu
 struct GradientTask<'a, T> {
     task: AttentionTask<'a, T>,
     terms: &'a HeadTerms<'a, T>,
-    /// The part of the queries' gradient that comes from these keys: a dense matrix.
+    /// The part of the queries' gradient that comes from these keys, and the distance of its rows.
     queries: *mut T,
+    query_row: usize,
     /// The first elements of the head in the gradients of keys and values.
     keys: *mut T,
     values: *mut T,
@@ -186,6 +191,12 @@ impl<T: SoftmaxReal> GradientTask<'_, T> {
     /// else uses them.
     unsafe fn run(&self, keys: Range<usize>, skips: bool) {
         let AttentionTask { x, kernels, .. } = &self.task;
+        for (to, features) in [(self.keys, x.features), (self.values, x.value_features)] {
+            for key in keys.clone() {
+                // SAFETY: a row of the gradient of one of these keys.
+                unsafe { std::slice::from_raw_parts_mut(to.add(key * x.heads * features), features) }.fill(T::ZERO);
+            }
+        }
         let sizes = GradientScratch::sizes(kernels, x);
         with_scratch::<T, _>(sizes.iter().sum(), |memory| {
             let mut scratch = GradientScratch::cut(memory, sizes);
@@ -202,9 +213,9 @@ impl<T: SoftmaxReal> GradientTask<'_, T> {
                     // SAFETY: the contract of this function.
                     unsafe { self.block(tile, n_queries, &block, skips, &mut scratch) };
                 }
-                let to = self.queries.wrapping_add(tile * TILE * x.features);
+                let to = self.queries.wrapping_add(tile * TILE * self.query_row);
                 // SAFETY: the rows of the tile's queries.
-                unsafe { write_transposed(scratch.sums, x.tile_width(), [x.features, n_queries], to, x.features) };
+                unsafe { write_transposed(scratch.sums, x.tile_width(), [x.features, n_queries], to, self.query_row) };
             }
         });
     }
