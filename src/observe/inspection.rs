@@ -172,7 +172,8 @@ pub struct Launch {
     /// All measured runs together.
     #[cfg_attr(feature = "serde", serde(rename = "total_seconds", serialize_with = "crate::serialise::seconds"))]
     pub total: Duration,
-    /// The mean of all but the first, which may also wait for the system to give memory; of that one, if there is no other.
+    /// The mean of all but the first, which may also wait for the system to give memory; of that one, if there is no
+    /// other.
     #[cfg_attr(feature = "serde", serde(rename = "mean_seconds", serialize_with = "crate::serialise::seconds"))]
     pub mean: Duration,
     /// The shortest.

@@ -225,6 +225,7 @@ pub(crate) struct LaunchTotal {
 }
 
 impl LaunchTotal {
+    /// Adds a run. The first call of an entry has one of each launch, as every call that succeeds.
     fn add(&mut self, time: Duration, is_first: bool) {
         if is_first {
             (self.first, self.min) = (time, time);

@@ -81,7 +81,15 @@ pub(crate) trait Simd: Copy + 'static {
         // SAFETY: the caller's rows are readable.
         let rows = std::array::from_fn(|row| unsafe { x.add(row * step).cast::<[Self::Elem; 4]>().read_unaligned() });
         let rows: [[Self::Elem; 4]; 4] = rows;
-        std::array::from_fn(|column| std::array::from_fn(|row| rows[row][column]))
+        std::array::from_fn(
+            #[inline(always)]
+            |column| {
+                std::array::from_fn(
+                    #[inline(always)]
+                    |row| rows[row][column],
+                )
+            },
+        )
     }
 }
 
@@ -577,8 +585,8 @@ mod arm {
 #[cfg(target_arch = "aarch64")]
 pub(crate) use arm::{NeonF32, NeonF64};
 
-/// `N` lanes in plain Rust; the fused step is a library call where the machine has none. 16 bytes are a value of the compiler,
-/// and longer arrays memory, which takes it several times as long.
+/// `N` lanes in plain Rust; the fused step is a library call where the machine has none. Compilers hold 16 bytes as a
+/// value, and longer arrays as memory, which takes them several times as long.
 #[derive(Clone, Copy)]
 pub(crate) struct Portable<T, const N: usize>(std::marker::PhantomData<T>);
 
@@ -610,11 +618,17 @@ impl<T: Real, const N: usize> Simd for Portable<T, N> {
     }
     #[inline(always)]
     unsafe fn mul_add(x: [T; N], y: [T; N], z: [T; N]) -> [T; N] {
-        std::array::from_fn(|lane| x[lane].fused(y[lane], z[lane]))
+        std::array::from_fn(
+            #[inline(always)]
+            |lane| x[lane].fused(y[lane], z[lane]),
+        )
     }
     #[inline(always)]
     unsafe fn add(x: [T; N], y: [T; N]) -> [T; N] {
-        std::array::from_fn(|lane| x[lane] + y[lane])
+        std::array::from_fn(
+            #[inline(always)]
+            |lane| x[lane] + y[lane],
+        )
     }
     #[inline(always)]
     unsafe fn prefetch(_: *const T) {}

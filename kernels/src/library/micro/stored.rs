@@ -114,7 +114,11 @@ impl<const F16: bool> StoredElement<f32> for Widened<F16> {
                 S::exchange(eight_rows(words.as_ptr().cast(), 8), to.cast(), 8);
                 return;
             }
-            S::exchange(rows.map(<*const u16>::cast), words.as_mut_ptr().cast(), 8);
+            let pairs = std::array::from_fn(
+                #[inline(always)]
+                |row| rows[row].cast(),
+            );
+            S::exchange(pairs, words.as_mut_ptr().cast(), 8);
             for (n, words) in words.iter().enumerate() {
                 for (half, numbers) in S::widen_pairs(words.as_ptr()).into_iter().enumerate() {
                     S::store(to.add(2 * n + half).cast(), numbers);

@@ -235,8 +235,8 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const W: usize, const S
     }
 }
 
-/// The sums of one tap of each row. Kernels have no `map` of arrays where time counts: compilers inline it only if they
-/// optimise all parts of a crate together.
+/// The sums of one tap of each row. No `map` of an array, as in no step of a tile: compilers inline its closure only if
+/// they optimise all parts of a crate together.
 #[inline(always)]
 pub(super) fn tap_sums<V: Copy, const K: usize, const M: usize>(sums: &[[V; K]; M], tap: usize) -> [[V; 1]; M] {
     std::array::from_fn(
@@ -306,8 +306,8 @@ pub(super) unsafe fn finish_edge<S: Simd, const M: usize, const NV: usize>(
     }
 }
 
-/// Stores or adds the first elements of some rows of `edge`. One function for all tiles: loops of its own in each of them
-/// would take the compiler as long as the tile.
+/// Stores or adds the first elements of some rows of `edge`. One function for all tiles: loops of its own in each of
+/// them would take the compiler as long as the tile.
 ///
 /// # Safety
 ///

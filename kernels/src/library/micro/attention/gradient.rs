@@ -1,7 +1,7 @@
 //! The gradient of attention: weights from scores that are computed again.
 //!
-//! A task has some keys of a head, and meets the tiles of queries in order. It begins the gradients of its keys with zeros.
-//! Parts of the queries' gradient that come from several tasks are added in order.
+//! A task has some keys of a head, whose gradients it begins with zeros, and meets the tiles of queries in order. Parts
+//! of the queries' gradient that come from several tasks are added in order.
 
 use std::ops::Range;
 
