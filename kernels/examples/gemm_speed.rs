@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use retape_kernels::library::{Attention, AttentionPass, Conv2d, ConvPass, Library, MatMul, MatrixLayout};
-use retape_runtime::DType;
+use retape_runtime::{DType, Scalar};
 
 /// One named measurement.
 struct Case {
@@ -120,8 +120,21 @@ fn heads() -> Vec<Case> {
 fn attention(pass: AttentionPass, causal: bool, positions: usize) -> Case {
     let (batch, heads, features) = ((512 / positions).max(1), 4, 64);
     let (dtype, value_features) = (DType::F32, features);
-    let op =
-        Attention { dtype, batch, heads, queries: positions, keys: positions, features, value_features, causal, pass };
+    let op = Attention {
+        dtype,
+        batch,
+        heads,
+        queries: positions,
+        keys: positions,
+        features,
+        value_features,
+        causal,
+        scale: Scalar::from_f64(0.125, dtype),
+        operands: Default::default(),
+        joined: false,
+        pass,
+    }
+    .contiguous();
     let lens = op.inputs().into_iter().chain(op.outputs()).map(|(_, len)| len).collect();
     let pairs = if causal { positions * (positions + 1) / 2 } else { positions * positions };
     let n_products = if pass == AttentionPass::Forward { 2 } else { 5 };

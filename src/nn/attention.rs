@@ -43,7 +43,7 @@ pub fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, scale: f64, m
     let has_kernel = queries.device() == Device::Cpu && matches!(queries.dtype(), DType::F32 | DType::F64);
     // Without keys, the logarithm of the sum of no powers is -inf, which a trap would find.
     if has_kernel && queries.extent(1) >= FEW_QUERIES && keys.extent(1) > 0 {
-        return attend(&(queries * scale), keys, values, causal);
+        return attend(queries, keys, values, scale, causal);
     }
     let scores = einsum("bqhd,bkhd->bhqk", &[queries, keys]) * scale;
     einsum("bhqk,bkhd->bqhd", &[&masked(&scores, causal, f64::NEG_INFINITY).softmax(-1), values])

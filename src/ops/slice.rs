@@ -82,6 +82,12 @@ impl Slice {
         let last = i64::try_from(self.start[axis]).ok()?.checked_add(steps.checked_mul(self.step[axis])?)?;
         usize::try_from(last).ok()
     }
+
+    /// The lowest and the highest coordinate of elements along an axis that has some; none if one is out of reach.
+    pub(crate) fn reach(&self, axis: usize) -> Option<(usize, usize)> {
+        let (start, last) = (self.start[axis], self.last(axis)?);
+        Some((start.min(last), start.max(last)))
+    }
 }
 
 impl OpDef for Slice {

@@ -14,6 +14,7 @@ mod fold;
 mod movement;
 mod rewrite;
 mod simplify;
+mod slices;
 mod steps;
 #[cfg(test)]
 pub(crate) mod wrong;

@@ -8,8 +8,9 @@ use smallvec::SmallVec;
 
 use super::element;
 use super::rewrite::{RewriteSite, Rule, rules};
+use super::slices::{concat_neighbours, concat_slices, slice_concat, slice_pad, slice_slice};
 use crate::graph::Args;
-use crate::ops::{BroadcastTo, Concat, Lowering, Op, Permute, Reduction, Reshape, Slice};
+use crate::ops::{BroadcastTo, Lowering, Op, Permute, Reduction, Reshape};
 use crate::types::{TensorType, ValueId};
 
 pub(super) const RULES: &[Rule] = rules![
@@ -23,6 +24,9 @@ pub(super) const RULES: &[Rule] = rules![
     permute_reshape,
     reduce_permute,
     slice_slice,
+    slice_pad,
+    slice_concat,
+    concat_neighbours,
     concat_slices,
     sink_reshape,
     sink_broadcast,
@@ -131,61 +135,6 @@ fn reduce_permute(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let perm = (0..rank).filter(|axis| !reduced.contains(axis)).map(place).collect::<Option<_>>()?;
     let reduction = at.apply(over(axes), &[x])?;
     at.apply(Permute { perm }, &[reduction])
-}
-
-/// A slice of a slice is one slice.
-fn slice_slice(at: &mut RewriteSite<'_>) -> Option<ValueId> {
-    let (Op::Slice(outer), Some((Op::Slice(inner), x))) = (at.op, at.inner()) else { return None };
-    let mut slice = outer.clone();
-    for (axis, (start, step)) in slice.start.iter_mut().zip(&mut slice.step).enumerate() {
-        let first = i64::try_from(*start).ok()?.checked_mul(inner.step[axis])?;
-        *start = inner.start[axis].checked_add_signed(isize::try_from(first).ok()?)?;
-        *step = step.checked_mul(inner.step[axis])?;
-    }
-    at.apply(slice, &[x])
-}
-
-/// Neighbouring parts of a value, joined in their order, are one part of it.
-fn concat_slices(at: &mut RewriteSite<'_>) -> Option<ValueId> {
-    let Op::Concat(Concat { axis }) = at.op else { return None };
-    // Parts lie one after another in the result only if nothing repeats them.
-    if at.ty.shape[..*axis].iter().any(|&extent| extent != 1) {
-        return None;
-    }
-    let (x, start) = run(at, at.args[0])?;
-    let mut end = start;
-    for &arg in at.args {
-        if run(at, arg)? != (x, end) {
-            return None;
-        }
-        end += at.node(arg).ty.shape.n_elements();
-    }
-    let n = at.node(x).ty.shape.n_elements();
-    let flat = at.apply(Reshape { shape: Shape::new(&[n]) }, &[x])?;
-    let part = Slice {
-        start: [start].into_iter().collect(),
-        step: [1].into_iter().collect(),
-        shape: Shape::new(&[end - start]),
-    };
-    let part = if end - start == n { flat } else { at.apply(part, &[flat])? };
-    at.apply(Reshape { shape: at.ty.shape.clone() }, &[part])
-}
-
-/// The value that has all elements of this one, in order and without gaps, and where they begin.
-fn run(at: &RewriteSite<'_>, id: ValueId) -> Option<(ValueId, usize)> {
-    let node = at.node(id);
-    let node = if let Op::Reshape(_) = node.op { at.node(node.args[0]) } else { node };
-    let Op::Slice(Slice { start, step, shape }) = &node.op else { return None };
-    let x = node.args[0];
-    let whole = &at.node(x).ty.shape;
-    // All axes before one are of extent 1, and all behind it are whole.
-    let first = shape.iter().position(|&extent| extent != 1).unwrap_or(shape.rank());
-    let is_run = (first..shape.rank()).all(|axis| step[axis] == 1 && (axis == first || shape[axis] == whole[axis]));
-    let place = start
-        .iter()
-        .zip(whole.iter())
-        .try_fold(0_usize, |place, (&start, &extent)| place.checked_mul(extent)?.checked_add(start));
-    is_run.then_some((x, place?))
 }
 
 /// A formula over reshapes from one shape is the reshape of the formula, which can then join others over that shape.

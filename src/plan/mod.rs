@@ -20,7 +20,7 @@ mod view;
 use std::collections::{BTreeSet, HashSet};
 
 use retape_kernels::ir::Affine;
-use retape_kernels::library::{Library, MatMul, MatrixLayout};
+use retape_kernels::library::{Library, MatrixLayout};
 use retape_kernels::{BufferType, Plan, Work};
 use retape_runtime::{Device, Shortage};
 use smallvec::SmallVec;
@@ -183,18 +183,36 @@ fn label(values: &Values<'_>, group: &FusionGroup) -> String {
     is_product.then_some("matmul").into_iter().chain(roots).collect::<Vec<_>>().join("+")
 }
 
-/// A library call with the memory it reads; a matrix product reads through movements.
+/// A library call with the memory it reads; matrix products and attention read through movements.
 fn with_strides(values: &Values<'_>, root: ValueId, library: &Library) -> (Library, Vec<ValueId>) {
     let args = values.library_args(root);
-    if let Library::MatMul(product) = library {
-        let [(a, at_a), (b, at_b)] = [0, 1].map(|arg| values.operand(args[arg]));
-        let product = MatMul { a: operand(&at_a), b: operand(&at_b), ..product.clone() };
-        return (Library::MatMul(product), vec![a, b]);
+    let (mut layouts, mut reads) = (SmallVec::<[Affine; 4]>::new(), Vec::with_capacity(args.len()));
+    for (position, &arg) in args.iter().enumerate() {
+        if values.reads_strided(root, position) {
+            let (memory, at) = values.operand(arg);
+            layouts.push(at);
+            reads.push(memory);
+        } else {
+            reads.push(values.memory_of(arg));
+        }
     }
-    (library.clone(), args.iter().map(|&arg| values.memory_of(arg)).collect())
+    let mut library = library.clone();
+    match (&mut library, &layouts[..]) {
+        (Library::MatMul(product), [a, b]) => (product.a, product.b) = (matrices(a), matrices(b)),
+        (Library::Attention(attention), all) => attention.operands = all.iter().map(heads).collect(),
+        _ => {}
+    }
+    (library, reads)
 }
 
-fn operand(at: &Affine) -> MatrixLayout {
+/// The layout of `[batch, position, head, feature]`.
+fn heads(at: &Affine) -> MatrixLayout {
+    let [batch, position, head, feature] = at.strides[..] else { unreachable!("four axes") };
+    matrices(&Affine { offset: at.offset, strides: SmallVec::from_slice(&[batch, head, position, feature]) })
+}
+
+/// The layout of `[batch.., row, column]`.
+fn matrices(at: &Affine) -> MatrixLayout {
     let stride = |&stride: &i64| usize::try_from(stride).expect("strided memory runs forward");
     let strides: SmallVec<[usize; 4]> = at.strides.iter().map(stride).collect();
     let (batch, matrix) = strides.split_at(strides.len() - 2);

@@ -37,6 +37,9 @@ const SHARED_FACTOR: RangeInclusive<usize> = 1 << 12..=1 << 22;
 /// the place of the value; the value is not even written then.
 const MAX_PATH_WORK: u32 = 3;
 
+/// The arguments of attention and its gradient that are vectors, without strides.
+const ATTENTION_TERMS: std::ops::Range<usize> = 3..5;
+
 /// Fewer products than these read a transposed factor as it is: the copy takes about as long as packing it once.
 const MIN_SHARED: usize = 3;
 
@@ -121,8 +124,8 @@ impl<'g> Values<'g> {
             match self.lowering(id) {
                 Lowering::Library(_) => {
                     self.roots[id.index()] = true;
-                    for &arg in self.library_args(id) {
-                        if self.reads_strided(id) {
+                    for (position, &arg) in self.library_args(id).iter().enumerate() {
+                        if self.reads_strided(id, position) {
                             self.need_strided(arg);
                         } else {
                             self.need(arg);
@@ -147,7 +150,9 @@ impl<'g> Values<'g> {
     /// Stores transposed matrices that many products have on the right: each would transpose it anew while it packs.
     fn store_shared_factors(&mut self) {
         let mut n_products: HashMap<ValueId, usize> = HashMap::new();
-        for (id, node) in self.graph.iter().filter(|(id, _)| self.reads_strided(*id)) {
+        let products = self.graph.iter();
+        let products = products.filter(|(id, _)| matches!(self.lowering(*id), Lowering::Library(Library::MatMul(_))));
+        for (id, node) in products {
             let factor = node.args[1];
             let is_large = SHARED_FACTOR.contains(&self.graph.ty(factor).n_elements());
             if is_large && self.graph.ty(id).rank() == 2 && matches!(self.graph.node(factor).op, Op::Permute(_)) {
@@ -171,17 +176,27 @@ impl<'g> Values<'g> {
         is_new.then_some(memory)
     }
 
-    /// Marks what matrix products need in memory, now that more is there than when they were first looked at. Returns
-    /// what is new.
+    /// Marks what kernels that read through movements need in memory, now that more is there than when they were first
+    /// looked at. Returns what is new.
     fn mark_strided(&mut self) -> Vec<ValueId> {
-        let products = self.graph.iter().filter(|(id, _)| self.reads_strided(*id));
-        let args: Vec<ValueId> = products.flat_map(|(_, node)| node.args.iter().copied()).collect();
+        let args = self.graph.iter().flat_map(|(id, node)| node.args.iter().enumerate().map(move |arg| (id, arg)));
+        let args: Vec<ValueId> =
+            args.filter(|&(id, (position, _))| self.reads_strided(id, position)).map(|(_, (_, &arg))| arg).collect();
         args.into_iter().filter_map(|arg| self.need_strided(arg)).collect()
     }
 
-    /// Whether a value is made by a kernel that reads its arguments through movements.
-    fn reads_strided(&self, id: ValueId) -> bool {
-        matches!(self.lowering(id), Lowering::Library(Library::MatMul(_)))
+    /// Whether a value is made by a kernel that reads the argument at a position through movements.
+    pub(super) fn reads_strided(&self, id: ValueId, position: usize) -> bool {
+        match self.lowering(id) {
+            Lowering::Library(Library::MatMul(_)) => true,
+            Lowering::Library(Library::Attention(_)) => !ATTENTION_TERMS.contains(&position),
+            Lowering::Library(_)
+            | Lowering::Pointwise(_)
+            | Lowering::Indexed { .. }
+            | Lowering::Movement(_)
+            | Lowering::Reduce { .. }
+            | Lowering::Parameter => false,
+        }
     }
 
     /// The arguments that a library kernel reads from memory.

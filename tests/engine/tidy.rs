@@ -32,6 +32,7 @@ const UNSAFE: [&str; 70] = [
     "kernels/src/library/exchange.rs",
     "kernels/src/library/matmul.rs",
     "kernels/src/library/micro/attention/gradient.rs",
+    "kernels/src/library/micro/attention/operand.rs",
     "kernels/src/library/micro/attention/panels.rs",
     "kernels/src/library/micro/attention.rs",
     "kernels/src/library/micro/column.rs",

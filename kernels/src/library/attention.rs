@@ -1,15 +1,17 @@
 //! Softmax attention and its gradient, without scores in memory.
 //!
-//! Inputs are `[batch, position, head, feature]`, and the results of a pass lie one after the other in one buffer. A
-//! weight is the power of e of the product of a query and a key, less the logarithm of the sum of these powers over the
-//! keys that the query attends to. Keys that it does not attend to have the weight 0, which makes NaN of a value that is
+//! Inputs are `[batch, position, head, feature]`, at any strides, and the results of a pass lie in one buffer. A weight is
+//! the power of e of the scaled product of a query and a key, less the logarithm of the sum of these powers over the keys
+//! that the query attends to. Keys that it does not attend to have the weight 0, which makes NaN of a value that is
 //! not finite.
 
-use retape_runtime::DType;
+use retape_runtime::{DType, Scalar};
+use smallvec::SmallVec;
 
 use super::dense::{check_arity, view, view_mut};
 use super::extents::{Checked, count, countable};
-use super::micro::{Engine, HeadGradients, HeadTerms, Heads, SoftmaxReal};
+use super::matmul::MatrixLayout;
+use super::micro::{Engine, HeadGradients, HeadOperand, HeadResult, HeadTerms, Heads, SoftmaxReal};
 use super::number::with_float;
 use super::text::{alternatives, descriptor};
 use crate::ensure::ensure;
@@ -45,17 +47,58 @@ descriptor! {
         value_features: usize,
         /// Whether a query attends to keys of its own position and those before it only.
         causal: bool,
+        /// The factor of all products of a query and a key, in the dtype: queries are multiplied by it.
+        scale: Scalar,
+        /// Where queries, keys, values and, in the gradient, the cotangent lie in their buffers: rows are positions and
+        /// columns features, with strides for batch and head.
+        operands: SmallVec<[MatrixLayout; 4]>,
+        /// Whether the results of the gradient are `[batch, position, feature]`, for a position the features of all heads
+        /// of its query, then those of its key, then those of its value; there are as many queries as keys then. Otherwise
+        /// they lie one after the other.
+        joined: bool,
         /// Which function.
         pass: AttentionPass,
     }
 }
 
+/// Names of operands.
+const SIDES: [&str; 4] = ["queries'", "keys'", "values'", "cotangent's"];
+
 impl Attention {
     fn check(&self) -> Checked {
-        let Attention { dtype, batch, heads, queries, keys, features, value_features, .. } = *self;
+        let Attention { dtype, batch, heads, queries, keys, features, value_features, joined, .. } = *self;
         ensure!(dtype.is_float(), "attention is computed in floats, not in {dtype}");
+        ensure!(self.scale.dtype == dtype, "the scale of attention in {dtype} is a number in {}", self.scale.dtype);
         let widest = features.saturating_add(value_features).saturating_add(1);
-        countable("the work on queries and keys", &[batch, heads, queries, keys, widest])
+        countable("the work on queries and keys", &[batch, heads, queries, keys, widest])?;
+        let (n, expected) = (self.operands.len(), self.extents().len());
+        ensure!(n == expected, "there are layouts of {n} operands, but there must be {expected}");
+        for ((layout, [positions, features]), side) in self.operands.iter().zip(self.extents()).zip(SIDES) {
+            layout.check(side, &[batch, heads], positions, features)?;
+        }
+        let may_join = self.pass == AttentionPass::Gradient && queries == keys;
+        ensure!(!joined || may_join, "only gradients of as many queries as keys are joined by position");
+        Ok(())
+    }
+
+    /// Positions and features of the operands that have a layout.
+    fn extents(&self) -> SmallVec<[[usize; 2]; 4]> {
+        let Attention { queries, keys, features, value_features, .. } = *self;
+        let all = [[queries, features], [keys, features], [keys, value_features], [queries, value_features]];
+        let n = if self.pass == AttentionPass::Forward { 3 } else { 4 };
+        SmallVec::from_slice(&all[..n])
+    }
+
+    /// The same with operands that are dense.
+    #[must_use]
+    pub fn contiguous(self) -> Attention {
+        let heads = self.heads;
+        let dense = |[positions, features]: [usize; 2]| {
+            let row = heads.saturating_mul(features);
+            let batch_strides = SmallVec::from_slice(&[positions.saturating_mul(row), features]);
+            MatrixLayout { offset: 0, batch_strides, row_stride: row, col_stride: 1 }
+        };
+        Attention { operands: self.extents().into_iter().map(dense).collect(), ..self }
     }
 
     /// The numbers of elements of queries, keys, values, means, and logarithms.
@@ -89,14 +132,17 @@ impl Attention {
         count(&[2, self.batch, self.heads, self.pairs(), per_pair]) as u64
     }
 
-    /// The dtype and the number of elements of each input.
+    /// The dtype and the least number of elements of each input.
     pub fn inputs(&self) -> Vec<(DType, usize)> {
-        let [queries, keys, values, means, logs] = self.lens();
-        let lens: &[usize] = match self.pass {
-            AttentionPass::Forward => &[queries, keys, values],
-            AttentionPass::Gradient => &[queries, keys, values, logs, logs, means],
+        let [.., logs] = self.lens();
+        let len = |(layout, [positions, features]): (&MatrixLayout, [usize; 2])| {
+            layout.checked_len(&[self.batch, self.heads], positions, features).unwrap_or(usize::MAX)
         };
-        lens.iter().map(|&len| (self.dtype, len)).collect()
+        let mut lens: SmallVec<[usize; 6]> = self.operands.iter().zip(self.extents()).map(len).collect();
+        if self.pass == AttentionPass::Gradient {
+            lens.insert_many(3.min(lens.len()), [logs, logs]);
+        }
+        lens.into_iter().map(|len| (self.dtype, len)).collect()
     }
 
     /// The dtype and the number of elements of the output.
@@ -139,25 +185,20 @@ impl Attention {
         with_float!(self.dtype, T => self.reference_typed::<T>(inputs, outputs));
     }
 
-    /// The buffers as elements, checked.
-    fn buffers<'i, 'o, T: SoftmaxReal>(
-        &self,
-        inputs: &[&'i [u8]],
-        outputs: &'o mut [&mut [u8]],
-    ) -> (Vec<&'i [T]>, Vec<&'o mut [T]>) {
-        check_arity(inputs, outputs, self.inputs().len());
-        let inputs = inputs.iter().zip(self.inputs()).map(|(bytes, (_, len))| view(bytes, len, "input")).collect();
-        let mut rest: &mut [T] = view_mut(outputs[0], self.outputs()[0].1, "result");
-        let parts = self.result_lens().into_iter().map(|len| {
-            let (part, after) = std::mem::take(&mut rest).split_at_mut(len);
-            rest = after;
-            part
-        });
-        (inputs, parts.collect())
-    }
-
     fn run_typed<T: SoftmaxReal>(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
-        let (inputs, mut results) = self.buffers::<T>(inputs, outputs);
+        check_arity(inputs, outputs, self.inputs().len());
+        let inputs: SmallVec<[&[T]; 6]> =
+            inputs.iter().zip(self.inputs()).map(|(bytes, (_, len))| view(bytes, len, "input")).collect();
+        let results: &mut [T] = view_mut(outputs[0], self.outputs()[0].1, "result");
+        let operand = |data, index: usize| {
+            let (layout, [positions, features]) = (&self.operands[index], self.extents()[index]);
+            HeadOperand {
+                data,
+                offset: layout.offset,
+                extents: [self.batch, positions, self.heads, features],
+                strides: [layout.batch_strides[0], layout.row_stride, layout.batch_strides[1], layout.col_stride],
+            }
+        };
         let [queries, keys, values, terms @ ..] = &inputs[..] else { return };
         let heads = Heads {
             batch: self.batch,
@@ -167,24 +208,51 @@ impl Attention {
             features: self.features,
             value_features: self.value_features,
             causal: self.causal,
-            queries,
-            keys,
-            values,
+            scale: T::from_f64(self.scale.to_f64()),
+            queries: operand(queries, 0),
+            keys: operand(keys, 1),
+            values: operand(values, 2),
         };
-        match (terms, &mut results[..]) {
-            ([], [means, logs]) => engine.attend(&heads, means, logs),
-            ([logsumexp, delta, cotangent], [queries, keys, values]) => {
-                let terms = HeadTerms { logsumexp, delta, cotangent };
-                engine.attention_gradient(&heads, &terms, &mut HeadGradients { queries, keys, values });
+        let [.., means, _] = self.lens();
+        match *terms {
+            [] => {
+                let (means, logs) = results.split_at_mut(means);
+                engine.attend(&heads, means, logs);
+            }
+            [logsumexp, delta, cotangent] => {
+                let terms = HeadTerms { logsumexp, delta, cotangent: operand(cotangent, 3) };
+                engine.attention_gradient(&heads, &terms, &mut self.gradients(results));
             }
             _ => unreachable!("{self} with other buffers"),
         }
     }
 
+    /// Where the results of a gradient lie.
+    fn gradients<'a, T>(&self, results: &'a mut [T]) -> HeadGradients<'a, T> {
+        let [queries, keys, ..] = self.lens();
+        let widths = [self.features, self.features, self.value_features].map(|features| self.heads * features);
+        let joined_row = widths.iter().sum();
+        let starts = if self.joined { [0, widths[0], widths[0] + widths[1]] } else { [0, queries, queries + keys] };
+        let positions = [self.queries, self.keys, self.keys];
+        let result = |index: usize| {
+            let row = if self.joined { joined_row } else { widths[index] };
+            HeadResult { start: starts[index], batch: positions[index] * row, row }
+        };
+        HeadGradients { queries: result(0), keys: result(1), values: result(2), data: results }
+    }
+
     fn reference_typed<T: SoftmaxReal>(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
-        let (inputs, results) = self.buffers::<T>(inputs, outputs);
-        let inputs: Vec<Vec<f64>> = inputs.iter().map(|x| x.iter().map(|x| x.to_f64()).collect()).collect();
-        let mut sums: Vec<Vec<f64>> = results.iter().map(|result| vec![0.0; result.len()]).collect();
+        check_arity(inputs, outputs, self.inputs().len());
+        let buffers: Vec<&[T]> =
+            inputs.iter().zip(self.inputs()).map(|(bytes, (_, len))| view(bytes, len, "input")).collect();
+        let mut inputs: Vec<Vec<f64>> = buffers.iter().map(|x| x.iter().map(|x| x.to_f64()).collect()).collect();
+        let places = if self.pass == AttentionPass::Forward { vec![0, 1, 2] } else { vec![0, 1, 2, 5] };
+        for (operand, &place) in places.iter().enumerate() {
+            inputs[place] = self.gathered(operand, &inputs[place]);
+        }
+        let scale = self.scale.to_f64();
+        inputs[0].iter_mut().for_each(|x| *x *= scale);
+        let mut sums: Vec<Vec<f64>> = self.result_lens().iter().map(|&len| vec![0.0; len]).collect();
         for head in 0..self.batch * self.heads {
             for query in 0..self.queries {
                 match self.pass {
@@ -193,9 +261,35 @@ impl Attention {
                 }
             }
         }
-        for (result, sums) in results.into_iter().zip(sums) {
-            result.iter_mut().zip(sums).for_each(|(x, sum)| *x = T::from_f64(sum));
+        if self.pass == AttentionPass::Gradient {
+            sums[0].iter_mut().for_each(|x| *x *= scale);
         }
+        let results: &mut [T] = view_mut(outputs[0], self.outputs()[0].1, "result");
+        if self.joined {
+            let rows = sums.iter().map(|sums| sums.chunks((sums.len() / (self.batch * self.queries).max(1)).max(1)));
+            let mut rows: Vec<_> = rows.collect();
+            let mut to = results.iter_mut();
+            for _ in 0..self.batch * self.queries {
+                let joined = rows.iter_mut().flat_map(|rows| rows.next().unwrap_or_default());
+                joined.zip(&mut to).for_each(|(sum, x)| *x = T::from_f64(*sum));
+            }
+        } else {
+            results.iter_mut().zip(sums.iter().flatten()).for_each(|(x, sum)| *x = T::from_f64(*sum));
+        }
+    }
+
+    /// An operand `[batch, position, head, feature]` without gaps.
+    fn gathered(&self, operand: usize, buffer: &[f64]) -> Vec<f64> {
+        let (layout, [positions, features]) = (&self.operands[operand], self.extents()[operand]);
+        let mut dense = Vec::with_capacity(count(&[self.batch, positions, self.heads, features]));
+        for sequence in 0..self.batch {
+            for (position, head) in (0..positions).flat_map(|position| (0..self.heads).map(move |h| (position, h))) {
+                let first = layout.start(&[self.batch, self.heads], sequence * self.heads + head)
+                    + position * layout.row_stride;
+                dense.extend((0..features).map(|feature| buffer[first + feature * layout.col_stride]));
+            }
+        }
+        dense
     }
 
     /// The places of a row of features.
@@ -283,17 +377,63 @@ mod tests {
     use crate::library::testing::{Draw, assert_close, drawn};
 
     fn of_shape(draw: &mut Draw, dtype: DType, pass: AttentionPass) -> Attention {
-        Attention {
+        let queries = [0, 1, 5, 33, 130, 200][draw.below(6)];
+        let joined = pass == AttentionPass::Gradient && draw.below(2) == 0;
+        let kernel = Attention {
             dtype,
             batch: draw.below(3),
             heads: draw.below(3) + 1,
-            queries: [0, 1, 5, 33, 130, 200][draw.below(6)],
-            keys: [0, 1, 7, 64, 129, 190][draw.below(6)],
+            queries,
+            keys: if joined { queries } else { [0, 1, 7, 64, 129, 190][draw.below(6)] },
             features: [0, 1, 5, 16, 33, 300][draw.below(6)],
             value_features: [0, 1, 4, 17, 64][draw.below(5)],
             causal: draw.below(2) == 0,
+            scale: Scalar::from_f64([1.0, 0.125, -0.3][draw.below(3)], dtype),
+            joined,
+            ..small(dtype, pass)
+        }
+        .contiguous();
+        let place = |draw: &mut Draw, dense: &MatrixLayout, [positions, features]: [usize; 2]| {
+            let heads = kernel.heads;
+            let [gap, offset] = [0, 0].map(|_| draw.below(3));
+            let strides = |batch, head, row_stride, col_stride| MatrixLayout {
+                offset,
+                batch_strides: SmallVec::from_slice(&[batch, head]),
+                row_stride,
+                col_stride,
+            };
+            match draw.below(5) {
+                // Heads of a wider row, heads apart, heads before positions, features apart, and features before positions.
+                0 => strides((heads * features + gap) * positions, features, heads * features + gap, 1),
+                1 => strides((features + gap) * heads * positions, features + gap, heads * (features + gap), 1),
+                2 => strides((features * heads + gap) * positions, features * positions + gap, features, 1),
+                3 => strides(2 * features * heads * positions, 2 * features, 2 * features * heads, 2),
+                4 => strides(features * heads * positions, features * positions, 1, positions),
+                _ => dense.clone(),
+            }
+        };
+        let operands = kernel.operands.iter().zip(kernel.extents());
+        let operands = operands.map(|(dense, extents)| place(draw, dense, extents)).collect();
+        Attention { operands, ..kernel }
+    }
+
+    /// A query, a key and a value of one number.
+    fn small(dtype: DType, pass: AttentionPass) -> Attention {
+        Attention {
+            dtype,
+            batch: 1,
+            heads: 1,
+            queries: 1,
+            keys: 1,
+            features: 1,
+            value_features: 1,
+            causal: false,
+            scale: Scalar::from_f64(1.0, dtype),
+            operands: SmallVec::new(),
+            joined: false,
             pass,
         }
+        .contiguous()
     }
 
     /// Numbers small enough that weights are of one order.
@@ -325,17 +465,8 @@ mod tests {
     /// Far below the largest score weights are zero, and no subnormal numbers.
     #[test]
     fn scores_may_be_far_apart() {
-        let kernel = |[queries, keys]: [usize; 2], pass| Attention {
-            dtype: DType::F64,
-            batch: 1,
-            heads: 1,
-            queries,
-            keys,
-            features: 1,
-            value_features: 1,
-            causal: false,
-            pass,
-        };
+        let kernel =
+            |[queries, keys]: [usize; 2], pass| Attention { queries, keys, ..small(DType::F64, pass) }.contiguous();
         let of = |x: &[f64]| Buffer::copy_of(x).unwrap();
         for (apart, value, mean) in [(-600.0, 1e260, 1.0 + (-600.0_f64).exp() * 1e260), (-660.0, 1e300, 1.0)] {
             let inputs = [of(&[1.0]), of(&[0.0, apart]), of(&[1.0, value])];
@@ -345,7 +476,7 @@ mod tests {
         }
         for level in Level::available() {
             let engine = Engine { level, ..Engine::best() };
-            let single = Attention { dtype: DType::F32, ..kernel([1, 3], AttentionPass::Forward) };
+            let single = Attention { keys: 3, ..small(DType::F32, AttentionPass::Forward) }.contiguous();
             let of = |x: &[f32]| Buffer::copy_of(x).unwrap();
             for (apart, mean) in [(-60.0_f32, 8757.511_f32), (-70.0, 1.0), (f32::NEG_INFINITY, 1.0)] {
                 let inputs = [of(&[1.0]), of(&[0.0, apart, apart]), of(&[1.0, 1e30, 0.0])];
@@ -364,7 +495,7 @@ mod tests {
                 *x = of(&far);
             }
             if pass == AttentionPass::Gradient {
-                let forward = Attention { pass: AttentionPass::Forward, ..kernel.clone() };
+                let forward = Attention { pass: AttentionPass::Forward, ..kernel.clone() }.contiguous();
                 let made = bits::<f64>(&forward, &Engine::best(), &inputs[..3]);
                 inputs[3] = of(&view::<f64>(&made, 140, "means and logarithms")[70..]);
             }
@@ -376,16 +507,15 @@ mod tests {
     fn numbers_that_are_not_finite_go_where_they_do_in_the_twin() {
         let mut draw = Draw::new(2);
         let kernel = Attention {
-            dtype: DType::F64,
-            batch: 1,
             heads: 2,
             queries: 150,
             keys: 140,
             features: 2,
             value_features: 3,
             causal: true,
-            pass: AttentionPass::Forward,
-        };
+            ..small(DType::F64, AttentionPass::Forward)
+        }
+        .contiguous();
         for causal in [false, true] {
             for argument in 0..3 {
                 for special in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
@@ -438,7 +568,6 @@ mod tests {
             shapes.into_iter().flat_map(|shape| AttentionPass::ALL.iter().map(move |p| (shape, p)))
         {
             let kernel = Attention {
-                dtype: DType::F32,
                 batch: 2,
                 heads: 2,
                 queries,
@@ -446,8 +575,9 @@ mod tests {
                 features: 19,
                 value_features: 9,
                 causal: true,
-                pass,
-            };
+                ..small(DType::F32, pass)
+            }
+            .contiguous();
             let mut inputs = inputs(&mut draw, &kernel);
             let engine = Engine::best();
             let of_first = |kernel: &Attention, inputs: &[Buffer]| -> Vec<u8> {
@@ -469,19 +599,17 @@ mod tests {
 
     #[test]
     fn masked_blocks_count_for_nothing() {
-        let kernel = |causal, pass| Attention {
-            dtype: DType::F32,
-            batch: 2,
-            heads: 3,
-            queries: 10,
-            keys: 4,
-            features: 5,
-            value_features: 7,
-            causal,
-            pass,
+        let kernel = |causal, pass| {
+            let shape = Attention { batch: 2, heads: 3, queries: 10, keys: 4, ..small(DType::F32, pass) };
+            Attention { features: 5, value_features: 7, causal, ..shape }.contiguous()
         };
         assert_eq!(kernel(false, AttentionPass::Forward).flops(), 2 * 6 * 40 * 12);
         assert_eq!(kernel(true, AttentionPass::Gradient).flops(), 2 * 6 * (10 + 6 * 4) * 29);
-        assert!(!Attention { dtype: DType::I32, ..kernel(true, AttentionPass::Forward) }.is_valid());
+        let forward = kernel(true, AttentionPass::Forward);
+        assert!(forward.is_valid());
+        assert!(!Attention { dtype: DType::I32, ..forward.clone() }.is_valid());
+        assert!(!Attention { scale: Scalar::from_f64(1.0, DType::F64), ..forward.clone() }.is_valid());
+        assert!(!Attention { operands: SmallVec::new(), ..forward.clone() }.is_valid());
+        assert!(!Attention { joined: true, ..kernel(true, AttentionPass::Gradient) }.is_valid());
     }
 }

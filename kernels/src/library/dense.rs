@@ -1,14 +1,12 @@
-//! The common parts of matrix products and convolutions: views of buffers, checks, text of their fields.
+//! The common parts of matrix products and convolutions: views of buffers, and checks.
 
 use std::fmt;
 
 use retape_runtime::{DType, Element};
-use smallvec::SmallVec;
 
 use super::CastHalf;
 use super::extents::Checked;
 use super::micro::{Engine, Real, with_scratch};
-use super::text::{Field, split};
 use super::tile::{Tile, TileCallback};
 use crate::ensure::ensure;
 
@@ -147,18 +145,4 @@ fn in_single(dtype: DType, inputs: &[&[u8]], outputs: &mut [&mut [u8]], body: im
 fn bytes_mut(floats: &mut [f32]) -> &mut [u8] {
     // SAFETY: floats have no padding, every pattern of bytes is one, and the borrow is exclusive.
     unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), size_of_val(floats)) }
-}
-
-impl Field for SmallVec<[usize; 4]> {
-    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[")?;
-        for (position, item) in self.iter().enumerate() {
-            write!(f, "{}{item}", if position == 0 { "" } else { "," })?;
-        }
-        f.write_str("]")
-    }
-
-    fn read(text: &str) -> Option<Self> {
-        split(text.strip_prefix('[')?.strip_suffix(']')?).into_iter().map(|item| item.parse().ok()).collect()
-    }
 }

@@ -58,7 +58,7 @@ impl MatrixLayout {
     }
 
     /// The number of elements its buffer needs: none if an extent is zero; nothing if they cannot be counted.
-    fn checked_len(&self, batch: &[usize], rows: usize, cols: usize) -> Option<usize> {
+    pub(super) fn checked_len(&self, batch: &[usize], rows: usize, cols: usize) -> Option<usize> {
         if rows == 0 || cols == 0 || batch.contains(&0) {
             return Some(0);
         }
@@ -68,7 +68,7 @@ impl MatrixLayout {
     }
 
     /// Refuses strides that are not one for each axis of the batch, and elements that cannot be addressed.
-    fn check(&self, side: &str, batch: &[usize], rows: usize, cols: usize) -> Checked {
+    pub(super) fn check(&self, side: &str, batch: &[usize], rows: usize, cols: usize) -> Checked {
         let (n_strides, n_axes) = (self.batch_strides.len(), batch.len());
         ensure!(n_strides == n_axes, "the {side} operand has {n_strides} batch strides for {n_axes} batch axes");
         let MatrixLayout { offset, batch_strides, row_stride, col_stride } = self;
@@ -80,7 +80,7 @@ impl MatrixLayout {
     }
 
     /// The first element of matrix `index` of the batch; any number if it has no elements.
-    fn start(&self, batch: &[usize], mut index: usize) -> usize {
+    pub(super) fn start(&self, batch: &[usize], mut index: usize) -> usize {
         let mut at = self.offset;
         for (extent, stride) in batch.iter().zip(&self.batch_strides).rev() {
             at = at.wrapping_add((index % extent).wrapping_mul(*stride));

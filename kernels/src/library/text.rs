@@ -6,7 +6,8 @@
 
 use std::fmt;
 
-use retape_runtime::DType;
+use retape_runtime::{DType, Scalar};
+use smallvec::SmallVec;
 
 /// A value that may stand in a field of a descriptor.
 pub(crate) trait Field: Sized {
@@ -42,22 +43,55 @@ impl Field for DType {
     }
 }
 
-impl<T: Field, const N: usize> Field for [T; N] {
+/// Written as value and dtype, `0.5 f32`.
+impl Field for Scalar {
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[")?;
-        for (i, item) in self.iter().enumerate() {
-            if i > 0 {
-                f.write_str(",")?;
-            }
-            item.print(f)?;
-        }
-        f.write_str("]")
+        write!(f, "{self} {}", self.dtype.name())
     }
 
     fn read(text: &str) -> Option<Self> {
-        let items = split(text.strip_prefix('[')?.strip_suffix(']')?);
-        items.into_iter().map(T::read).collect::<Option<Vec<T>>>()?.try_into().ok()
+        let (value, dtype) = text.split_once(' ')?;
+        Scalar::parse(value, DType::from_name(dtype)?)
     }
+}
+
+impl<T: Field, const N: usize> Field for [T; N] {
+    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        print_list(self, f)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        read_list(text).collect::<Option<Vec<T>>>()?.try_into().ok()
+    }
+}
+
+impl<T: Field> Field for SmallVec<[T; 4]> {
+    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        print_list(self, f)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        read_list(text).collect()
+    }
+}
+
+fn print_list<T: Field>(items: &[T], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("[")?;
+    for (i, item) in items.iter().enumerate() {
+        if i > 0 {
+            f.write_str(",")?;
+        }
+        item.print(f)?;
+    }
+    f.write_str("]")
+}
+
+/// The items of a list; one that is nothing if the text is no list.
+fn read_list<T: Field>(text: &str) -> impl Iterator<Item = Option<T>> {
+    let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let items = inner.map(split);
+    let is_list = items.is_some();
+    (!is_list).then_some(None).into_iter().chain(items.unwrap_or_default().into_iter().map(T::read))
 }
 
 /// Splits at the commas that stand outside brackets; the empty text has no items.

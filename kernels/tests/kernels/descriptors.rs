@@ -9,7 +9,7 @@ use retape_kernels::library::{
 };
 use retape_kernels::ptx::{self, Target};
 use retape_kernels::{BufferType, Error, Executable, Operand, Place, Plan, Step, Work};
-use retape_runtime::{Buffer, DType, Element, Shape, bf16, f16};
+use retape_runtime::{Buffer, DType, Element, Scalar, Shape, bf16, f16};
 use smallvec::SmallVec;
 
 /// A third of 2^65 + 1: three times it is 1 in 64 bits.
@@ -63,8 +63,22 @@ fn attention() -> Attention {
         features: 6,
         value_features: 7,
         causal: true,
+        scale: Scalar::from_f64(0.3, DType::F32),
+        operands: SmallVec::new(),
+        joined: false,
         pass: AttentionPass::Forward,
     }
+    .contiguous()
+}
+
+/// The gradient of attention in double precision, of queries in a wider buffer.
+fn attention_gradient() -> Attention {
+    let scale = Scalar::from_f64(1.0, DType::F64);
+    let shape = Attention { dtype: DType::F64, keys: 4, causal: false, scale, ..attention() };
+    let mut gradient = Attention { joined: true, pass: AttentionPass::Gradient, ..shape }.contiguous();
+    gradient.operands[0] =
+        Strided { offset: 5, batch_strides: SmallVec::from_slice(&[160, 6]), row_stride: 40, col_stride: 1 };
+    gradient
 }
 
 fn pool() -> Pool2d {
@@ -126,7 +140,7 @@ fn valid() -> Vec<Library> {
     vec![
         arg_reduce().into(),
         attention().into(),
-        Attention { dtype: DType::F64, causal: false, pass: AttentionPass::Gradient, ..attention() }.into(),
+        attention_gradient().into(),
         CastHalf { from: DType::F64, to: DType::Bf16, len: 9 }.into(),
         Cholesky { dtype: DType::F32, batch: 2, n: 3 }.into(),
         collective().into(),
@@ -229,6 +243,8 @@ fn refused() -> Vec<(Library, String)> {
 fn refused_windows() -> Vec<(Library, String)> {
     let text = |x: usize| x.to_string();
     let (far, half) = (usize::MAX, 1 << 32);
+    let mut stretched = attention();
+    stretched.operands[1].row_stride = far;
     vec![
         (Conv2d { batch: half, height: half, width: 1, ..conv() }.into(), text(half)),
         (Conv2d { in_channels: THIRD - 1, ..conv() }.into(), text(THIRD - 1)),
@@ -246,6 +262,10 @@ fn refused_windows() -> Vec<(Library, String)> {
         (Attention { queries: THIRD, keys: 3, ..attention() }.into(), text(THIRD)),
         (Attention { batch: 0, features: far, ..attention() }.into(), text(far)),
         (Attention { dtype: DType::F16, ..attention() }.into(), "f16".into()),
+        (Attention { dtype: DType::F64, ..attention() }.into(), "scale".into()),
+        (Attention { pass: AttentionPass::Gradient, ..attention() }.into(), "layouts of 3 operands".into()),
+        (Attention { joined: true, ..attention() }.into(), "joined".into()),
+        (stretched.into(), text(far)),
         (Pool2d { batch: half, channels: half, ..pool() }.into(), text(half)),
         (Pool2d { padding: [[far, 0], [0, 0]], ..pool() }.into(), text(far)),
         (Pool2d { padding: [[0, 0], [far, far]], ..pool() }.into(), text(far)),

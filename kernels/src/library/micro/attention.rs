@@ -6,18 +6,19 @@
 //! depend on the shape alone. A task is a tile of queries of a head.
 
 mod gradient;
+mod operand;
 mod panels;
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use self::operand::Head;
 use self::panels::{ColumnPanels, ProductTarget, RowPanels, blocks, columns_len, pack_columns, write_transposed};
 use super::drive::Engine;
-use super::pack::Strided;
 use super::softmax::{OnlineSoftmax, STRIP, Scores, SoftmaxKernels, SoftmaxReal};
 use super::{Kernels, with_scratch};
 use crate::library::view::vectorized;
 pub(crate) use gradient::{HeadGradients, HeadTerms};
+pub(crate) use operand::{HeadOperand, HeadResult};
 
 /// Queries of a tile.
 const TILE: usize = 4 * STRIP;
@@ -39,9 +40,11 @@ pub(crate) struct Heads<'a, T> {
     pub(crate) value_features: usize,
     /// Whether a query attends to keys of its own position and those before it only.
     pub(crate) causal: bool,
-    pub(crate) queries: &'a [T],
-    pub(crate) keys: &'a [T],
-    pub(crate) values: &'a [T],
+    /// The factor of queries.
+    pub(crate) scale: T,
+    pub(crate) queries: HeadOperand<'a, T>,
+    pub(crate) keys: HeadOperand<'a, T>,
+    pub(crate) values: HeadOperand<'a, T>,
 }
 
 /// A pointer to a result, of which each task writes a part of its own.
@@ -56,38 +59,7 @@ impl<T> ResultPointer<T> {
     }
 }
 
-/// One head of a tensor `[batch, position, head, feature]`.
-struct Head<T> {
-    first: *const T,
-    /// Elements from one position to the next.
-    row: usize,
-}
-
-impl<T: SoftmaxReal> Head<T> {
-    /// Rows are positions, and steps features.
-    fn by_position(&self, start: usize) -> Strided<T> {
-        // SAFETY: the tensors outlive the call, and nobody writes them.
-        unsafe { Strided::new(self.first.wrapping_add(start * self.row), self.row as isize, 1) }
-    }
-
-    /// Rows are features, and steps positions.
-    fn by_feature(&self, start: usize) -> Strided<T> {
-        // SAFETY: as above.
-        unsafe { Strided::new(self.first.wrapping_add(start * self.row), 1, self.row as isize) }
-    }
-}
-
-impl<'a, T: SoftmaxReal> Heads<'a, T> {
-    /// One head of a tensor of `positions` positions.
-    fn head(&self, data: &[T], [positions, features]: [usize; 2], index: usize) -> Head<T> {
-        Head { first: data.as_ptr().wrapping_add(self.place([positions, features], index)), row: self.heads * features }
-    }
-
-    /// The first element of a head.
-    fn place(&self, [positions, features]: [usize; 2], index: usize) -> usize {
-        (index / self.heads * positions * self.heads + index % self.heads) * features
-    }
-
+impl<T: SoftmaxReal> Heads<'_, T> {
     /// Queries of a tile at most, in whole strips.
     fn tile_width(&self) -> usize {
         TILE.min(self.n_queries.next_multiple_of(STRIP))
@@ -122,26 +94,17 @@ fn mask<T: SoftmaxReal>(scores: &mut Scores<'_, T>, first_key: usize, strip: &Ra
     }
 }
 
-impl Engine {
-    /// Whether all numbers are finite.
-    fn all_finite<T: SoftmaxReal>(&self, arrays: &[&[T]]) -> bool {
-        const PART: usize = 1 << 16;
-        let finite = AtomicBool::new(true);
-        let parts: Vec<&[T]> = arrays.iter().flat_map(|x| x.chunks(PART)).collect();
-        (self.parallel_for)(parts.len(), &|part| {
-            let part = parts[part];
-            // Zero times a number that is not finite is NaN.
-            let is_finite = vectorized(
-                #[inline(always)]
-                || part.iter().fold(true, |all, x| all & (*x * T::ZERO == T::ZERO)),
-            );
-            if !is_finite {
-                finite.store(false, Ordering::Relaxed);
-            }
-        });
-        finite.into_inner()
+/// Multiplies numbers by a factor, which most often is 1.
+fn scale<T: SoftmaxReal>(x: &mut [T], factor: T) {
+    if factor != T::ONE {
+        vectorized(
+            #[inline(always)]
+            || x.iter_mut().for_each(|x| *x = *x * factor),
+        );
     }
+}
 
+impl Engine {
     /// Writes the weighted means of values `[batch, query, head, value feature]`, and the logarithms of the sums of the
     /// powers of e of scores `[batch, head, query]`.
     pub(crate) fn attend<T: SoftmaxReal>(&self, x: &Heads<'_, T>, out: &mut [T], logsumexp: &mut [T]) {
@@ -151,14 +114,16 @@ impl Engine {
             return;
         }
         // A weight of zero hides no value that is not finite: then no key is left out.
-        let skips = x.causal && self.all_finite(&[x.values]);
+        let skips = x.causal && self.all_finite(&[x.values.check(T::ONE)]);
         let tiles = x.n_queries.div_ceil(TILE);
+        let row = x.heads * x.value_features;
+        let means = HeadResult { start: 0, batch: x.n_queries * row, row };
         let (out, logsumexp) = (ResultPointer(out.as_mut_ptr()), ResultPointer(logsumexp.as_mut_ptr()));
         (self.parallel_for)(x.batch * x.heads * tiles, &|task| {
             let (index, tile) = (task / tiles, task % tiles);
             let call =
                 AttentionTask { x, kernels: T::kernels(self.level), math: T::softmax_kernels(self.level), index };
-            let out = out.at(x.place([x.n_queries, x.value_features], index));
+            let out = out.at(means.head(x.heads, x.value_features, index));
             // SAFETY: the queries of this tile, which no other task writes.
             unsafe { call.attend(tile, skips, out, logsumexp.at(index * x.n_queries)) };
         });
@@ -177,8 +142,7 @@ struct AttentionTask<'a, T> {
 impl<T: SoftmaxReal> AttentionTask<'_, T> {
     /// The head's keys and values.
     fn keys_and_values(&self) -> [Head<T>; 2] {
-        let x = self.x;
-        [x.head(x.keys, [x.n_keys, x.features], self.index), x.head(x.values, [x.n_keys, x.value_features], self.index)]
+        [self.x.keys.head(self.index), self.x.values.head(self.index)]
     }
 
     /// Packs rows of queries, or of cotangents, as columns: a group of panels for each strip.
@@ -238,8 +202,8 @@ impl<T: SoftmaxReal> AttentionTask<'_, T> {
             let (value_panels, scratch) = scratch.split_at_mut(value_len);
             let (scores, means) = scratch.split_at_mut(score_len);
             scores.fill(T::ZERO);
-            let queries = x.head(x.queries, [x.n_queries, features], self.index);
-            self.pack_strips(&queries, features, x.strips(tile), packed_queries);
+            self.pack_strips(&x.queries.head(self.index), features, x.strips(tile), packed_queries);
+            scale(packed_queries, x.scale);
             let mut states = [OnlineSoftmax::over(x.n_keys); TILE / STRIP];
             for block in blocks(0..x.limit_of_tile(tile, skips), BLOCK) {
                 let (from, n) = (block.start, block.len());

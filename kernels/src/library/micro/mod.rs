@@ -40,7 +40,7 @@ mod window;
 
 use std::ops::{Add, Range};
 
-pub(crate) use attention::{HeadGradients, HeadTerms, Heads};
+pub(crate) use attention::{HeadGradients, HeadOperand, HeadResult, HeadTerms, Heads};
 pub(crate) use column::is_streamed;
 use column::{Column, ColumnKernel};
 use depthwise::{DepthwiseGradient, DepthwiseSums};

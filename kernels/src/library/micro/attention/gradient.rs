@@ -5,8 +5,9 @@
 
 use std::ops::Range;
 
+use super::operand::{HeadOperand, HeadResult};
 use super::panels::{ColumnPanels, ProductTarget, RowPanels, blocks, columns_len, pack_columns, write_transposed};
-use super::{AttentionTask, Heads, ResultPointer, SLACK, TILE, mask};
+use super::{AttentionTask, Heads, ResultPointer, SLACK, TILE, mask, scale};
 use crate::library::micro::drive::Engine;
 use crate::library::micro::pack::Strided;
 use crate::library::micro::softmax::{LaneTerms, STRIP, Scores, SoftmaxReal};
@@ -26,18 +27,19 @@ pub(crate) struct HeadTerms<'a, T> {
     /// `[batch, head, query]`: subtracted from the cotangents of weights.
     pub(crate) delta: &'a [T],
     /// `[batch, query, head, value feature]`: the cotangent of the result.
-    pub(crate) cotangent: &'a [T],
+    pub(crate) cotangent: HeadOperand<'a, T>,
 }
 
-/// The gradients of queries, keys and values.
+/// The gradients of queries, keys and values, in one buffer.
 pub(crate) struct HeadGradients<'a, T> {
-    pub(crate) queries: &'a mut [T],
-    pub(crate) keys: &'a mut [T],
-    pub(crate) values: &'a mut [T],
+    pub(crate) queries: HeadResult,
+    pub(crate) keys: HeadResult,
+    pub(crate) values: HeadResult,
+    pub(crate) data: &'a mut [T],
 }
 
 impl Engine {
-    /// Writes the gradients of queries, keys and values, in their shapes.
+    /// Writes the gradients of queries, keys and values.
     pub(crate) fn attention_gradient<T: SoftmaxReal>(
         &self,
         x: &Heads<'_, T>,
@@ -45,20 +47,27 @@ impl Engine {
         to: &mut HeadGradients<'_, T>,
     ) {
         if x.n_keys == 0 || x.n_queries == 0 {
-            [&mut *to.keys, to.values, to.queries].into_iter().for_each(|x| x.fill(T::ZERO));
+            to.data.fill(T::ZERO);
             return;
         }
-        let arrays = [x.queries, x.keys, x.values, terms.logsumexp, terms.delta, terms.cotangent];
-        let skips = x.causal && self.all_finite(&arrays);
+        let checks = || {
+            [
+                x.queries.check(x.scale),
+                x.keys.check(T::ONE),
+                x.values.check(T::ONE),
+                terms.cotangent.check(T::ONE),
+                terms.logsumexp.into(),
+                terms.delta.into(),
+            ]
+        };
+        let skips = x.causal && self.all_finite(&checks());
         let n_heads = x.batch * x.heads;
         let n_blocks = x.n_keys.div_ceil(GRADIENT_BLOCK);
         let part = n_blocks.div_ceil(TASKS.div_ceil(n_heads.max(1))).max(1) * GRADIENT_BLOCK;
         let parts = x.n_keys.div_ceil(part);
         let size = x.n_queries * x.features;
-        let [keys, values, queries] =
-            [&mut to.keys, &mut to.values, &mut to.queries].map(|x| ResultPointer(x.as_mut_ptr()));
-        let queries_of = |index: usize| queries.at(x.place([x.n_queries, x.features], index));
-        let row = x.heads * x.features;
+        let data = ResultPointer(to.data.as_mut_ptr());
+        let head = |result: HeadResult, features, index| data.at(result.head(x.heads, features, index));
         // A head that is one task has its queries' gradient where it belongs.
         let is_whole = parts == 1;
         with_scratch::<T, _>(if is_whole { 0 } else { n_heads * parts * size }, |partial| {
@@ -66,13 +75,19 @@ impl Engine {
             (self.parallel_for)(n_heads * parts, &|task| {
                 let (index, first) = (task / parts, task % parts * part);
                 let (kernels, math) = (T::kernels(self.level), T::softmax_kernels(self.level));
+                let rows = |result: HeadResult, features| GradientRows {
+                    first: head(result, features, index),
+                    row: result.row,
+                    features,
+                };
+                let of_part = GradientRows { first: all.at(task * size), row: x.features, features: x.features };
                 let gradient = GradientTask {
                     task: AttentionTask { x, kernels, math, index },
                     terms,
-                    queries: if is_whole { queries_of(index) } else { all.at(task * size) },
-                    query_row: if is_whole { row } else { x.features },
-                    keys: keys.at(x.place([x.n_keys, x.features], index)),
-                    values: values.at(x.place([x.n_keys, x.value_features], index)),
+                    queries: if is_whole { rows(to.queries, x.features) } else { of_part },
+                    is_whole,
+                    keys: rows(to.keys, x.features),
+                    values: rows(to.values, x.value_features),
                 };
                 // SAFETY: keys of a head, and its queries or a part of the scratch, which no other task uses.
                 unsafe { gradient.run(first..(first + part).min(x.n_keys), skips) };
@@ -82,12 +97,13 @@ impl Engine {
             }
             let partial = &*partial;
             (self.parallel_for)(n_heads, &|index| {
-                let to = queries_of(index);
+                let first = head(to.queries, x.features, index);
                 for query in 0..x.n_queries {
                     // SAFETY: a row of this head's gradient.
-                    let to = unsafe { std::slice::from_raw_parts_mut(to.add(query * row), x.features) };
+                    let to = unsafe { std::slice::from_raw_parts_mut(first.add(query * to.queries.row), x.features) };
                     let rows = (0..parts).map(|part| &partial[(index * parts + part) * size + query * x.features..]);
                     add_rows(rows, to);
+                    scale(to, x.scale);
                 }
             });
         });
@@ -105,12 +121,24 @@ fn add_rows<'a, T: SoftmaxReal>(mut rows: impl Iterator<Item = &'a [T]>, to: &mu
 struct GradientTask<'a, T> {
     task: AttentionTask<'a, T>,
     terms: &'a HeadTerms<'a, T>,
-    /// The part of the queries' gradient that comes from these keys, and the distance of its rows.
-    queries: *mut T,
-    query_row: usize,
-    /// The first elements of the head in the gradients of keys and values.
-    keys: *mut T,
-    values: *mut T,
+    /// The part of the queries' gradient that comes from these keys, and whether it is all of it.
+    queries: GradientRows<T>,
+    is_whole: bool,
+    keys: GradientRows<T>,
+    values: GradientRows<T>,
+}
+
+/// The gradient of a head: rows of features at a distance.
+struct GradientRows<T> {
+    first: *mut T,
+    row: usize,
+    features: usize,
+}
+
+impl<T> GradientRows<T> {
+    fn at(&self, position: usize) -> *mut T {
+        self.first.wrapping_add(position * self.row)
+    }
 }
 
 /// Packed queries and cotangents of a tile: as columns over features, strip by strip, and as columns over queries.
@@ -191,10 +219,10 @@ impl<T: SoftmaxReal> GradientTask<'_, T> {
     /// else uses them.
     unsafe fn run(&self, keys: Range<usize>, skips: bool) {
         let AttentionTask { x, kernels, .. } = &self.task;
-        for (to, features) in [(self.keys, x.features), (self.values, x.value_features)] {
+        for to in [&self.keys, &self.values] {
             for key in keys.clone() {
                 // SAFETY: a row of the gradient of one of these keys.
-                unsafe { std::slice::from_raw_parts_mut(to.add(key * x.heads * features), features) }.fill(T::ZERO);
+                unsafe { std::slice::from_raw_parts_mut(to.at(key), to.features) }.fill(T::ZERO);
             }
         }
         let sizes = GradientScratch::sizes(kernels, x);
@@ -213,9 +241,12 @@ impl<T: SoftmaxReal> GradientTask<'_, T> {
                     // SAFETY: the contract of this function.
                     unsafe { self.block(tile, n_queries, &block, skips, &mut scratch) };
                 }
-                let to = self.queries.wrapping_add(tile * TILE * self.query_row);
+                if self.is_whole {
+                    scale(scratch.sums, x.scale);
+                }
+                let (to, row) = (self.queries.at(tile * TILE), self.queries.row);
                 // SAFETY: the rows of the tile's queries.
-                unsafe { write_transposed(scratch.sums, x.tile_width(), [x.features, n_queries], to, self.query_row) };
+                unsafe { write_transposed(scratch.sums, x.tile_width(), [x.features, n_queries], to, row) };
             }
         });
     }
@@ -223,12 +254,13 @@ impl<T: SoftmaxReal> GradientTask<'_, T> {
     /// Packs what all blocks of keys need of a tile.
     fn pack_tile(&self, tile: usize, n_queries: usize, to: &mut TilePanels<'_, T>) {
         let AttentionTask { x, kernels, index, .. } = &self.task;
-        let queries = x.head(x.queries, [x.n_queries, x.features], *index);
-        let cotangents = x.head(self.terms.cotangent, [x.n_queries, x.value_features], *index);
+        let (queries, cotangents) = (x.queries.head(*index), self.terms.cotangent.head(*index));
         self.task.pack_strips(&queries, x.features, x.strips(tile), to.query_strips);
         self.task.pack_strips(&cotangents, x.value_features, x.strips(tile), to.cotangent_strips);
         pack_columns(kernels, &queries.by_feature(tile * TILE), [x.features, n_queries], to.queries);
         pack_columns(kernels, &cotangents.by_feature(tile * TILE), [x.value_features, n_queries], to.cotangents);
+        scale(to.query_strips, x.scale);
+        scale(to.queries, x.scale);
     }
 
     /// Computes a block of keys and a tile of queries.
@@ -316,20 +348,18 @@ impl<T: SoftmaxReal> GradientTask<'_, T> {
             return;
         }
         let width = x.tile_width();
-        let places = [(self.values, x.value_features), (self.keys, x.features)];
+        let places = [&self.values, &self.keys];
         let sources =
             [(&*scratch.weights, &*scratch.panels.cotangents), (&*scratch.cotangents, &*scratch.panels.queries)];
-        for ((weights, columns), (to, features)) in
-            sources.into_iter().zip(places).filter(|(_, (_, features))| *features > 0)
-        {
+        for ((weights, columns), to) in sources.into_iter().zip(places).filter(|(_, to)| to.features > 0) {
             let first = &weights[keys.start * width + queries.start..];
             // SAFETY: the scores have a row of queries for each key.
             let weights = unsafe { Strided::new(first.as_ptr(), width as isize, 1) };
             let rows = RowPanels::pack(kernels, &weights, [keys.len(), queries.len()], scratch.row_panels);
             let data = columns[queries.start * kernels.width..].as_ptr();
-            let columns = ColumnPanels { data, panel: queries.end * kernels.width, row: kernels.width, cols: features };
-            let stride = x.heads * features;
-            let to = ProductTarget { data: to.wrapping_add((from + keys.start) * stride), row: stride, fresh: false };
+            let columns =
+                ColumnPanels { data, panel: queries.end * kernels.width, row: kernels.width, cols: to.features };
+            let to = ProductTarget { data: to.at(from + keys.start), row: to.row, fresh: false };
             // SAFETY: the level is present, and the gradients of these keys are writable.
             unsafe { rows.times(kernels, [keys.len(), queries.len()], &columns, &to) };
         }
