@@ -8,6 +8,7 @@
 //! their cotangents are known by then. Its rule is another call, of its routine's gradient.
 
 mod centred;
+mod formula;
 mod products;
 mod sum;
 mod windows;
@@ -16,9 +17,10 @@ use std::sync::Arc;
 
 use retape_runtime::DType;
 
+use self::formula::OneValueFormula;
 use crate::error::{Caller, Error};
 use crate::graph::Graph;
-use crate::method::gradient_of;
+use crate::method::{Running, gradient_of};
 use crate::ops::{Call, Callee, Cotangents, Op, Site};
 use crate::tape::Tape;
 use crate::tensor::{Recording, Tensor, Traced};
@@ -123,6 +125,8 @@ struct Backward<'w> {
     reached: Vec<bool>,
     /// Values that are targets, by id.
     is_target: Vec<bool>,
+    /// How often values with a cotangent use a value, by id.
+    n_uses: Vec<u32>,
     /// The cotangents that have met so far at each value still to be visited.
     cotangents: ValueTable<Vec<Tensor>>,
     last: Option<ValueId>,
@@ -131,11 +135,15 @@ struct Backward<'w> {
 
 impl<'w> Backward<'w> {
     fn new(tape: &'w Arc<Tape>, outputs: &[(&Tensor, Tensor)], targets: &'w [Traced], at: Caller) -> Backward<'w> {
-        let reached = tape.with_graph(|graph| reached_from(graph, targets));
+        let (reached, n_uses) = tape.with_graph(|graph| {
+            let reached = reached_from(graph, targets);
+            let n_uses = uses(graph, &reached);
+            (reached, n_uses)
+        });
         let mut is_target = vec![false; reached.len()];
         targets.iter().for_each(|target| is_target[target.id.index()] = true);
         let mut backward =
-            Backward { tape, targets, reached, is_target, cotangents: ValueTable::default(), last: None, at };
+            Backward { tape, targets, reached, is_target, n_uses, cotangents: ValueTable::default(), last: None, at };
         for (output, ct) in outputs {
             if let Some(traced) = output.as_traced() {
                 backward.last = backward.last.max(Some(traced.id));
@@ -235,36 +243,82 @@ impl<'w> Backward<'w> {
         let is_target = |id: ValueId| self.is_target.get(id.index()).copied().unwrap_or(false);
         let for_the_mean = self.tape.with_graph(|graph| centred::for_the_mean(graph, id, cts, is_target));
         let Some(ct) = self.take(id) else { return };
-        let (op, ids, args, output, line, origin) = self.tape.with_graph(|graph| {
+        let formula = if for_the_mean.is_none() { self.formula(id) } else { None };
+        if let Some(formula) = formula {
+            if let Some(derivative) = self.derivative(&formula) {
+                let _method = self.gradient_method(id);
+                self.add(formula.source, ct * derivative);
+            }
+            return;
+        }
+        for (arg, ct) in self.passed_on(id, &ct, for_the_mean) {
+            self.add(arg, ct);
+        }
+    }
+
+    /// The formula of one value, used several times, that ends with a value.
+    fn formula(&self, end: ValueId) -> Option<OneValueFormula> {
+        let n_uses = |id: ValueId| if self.depends(id) { self.n_uses[id.index()] } else { 0 };
+        let is_free = |id: ValueId| !self.is_target[id.index()] && self.cotangents.get(id).is_none();
+        self.tape.with_graph(|graph| formula::of_one_value(graph, end, n_uses, is_free))
+    }
+
+    /// The derivative of a formula by its source, unless it is zero.
+    fn derivative(&self, formula: &OneValueFormula) -> Option<Tensor> {
+        let end = formula.nodes[0];
+        let ty = self.tape.with_graph(|graph| graph.ty(end).clone());
+        let mut cotangents: ValueTable<Vec<Tensor>> = ValueTable::default();
+        cotangents.insert(end, vec![self.tape.value(end, ty).constant_like(1.0, self.at)]);
+        for &node in &formula.nodes {
+            let Some(ct) = cotangents.remove(node).and_then(|cts| sum::sum(self.tape, cts, self.at)) else { continue };
+            for (arg, ct) in self.passed_on(node, &ct, None) {
+                if self.depends(arg) {
+                    cotangents.or_default(arg).push(ct);
+                }
+            }
+        }
+        sum::sum(self.tape, cotangents.remove(formula.source)?, self.at)
+    }
+
+    /// Says that nodes and errors of a value's rule belong to the line of its op, and to the method that this is part of.
+    fn gradient_method(&self, id: ValueId) -> Running {
+        let (name, line) = self.tape.with_graph(|graph| {
+            let node = graph.node(id);
+            (node.origin.map_or(node.op.name(), |origin| origin.method), node.at)
+        });
+        gradient_of(name, line.unwrap_or(self.at))
+    }
+
+    /// The cotangents that a value's node passes on to its arguments, of that of the value.
+    fn passed_on(&self, id: ValueId, ct: &Tensor, for_the_mean: Option<Vec<Tensor>>) -> Vec<(ValueId, Tensor)> {
+        let (op, ids, args, output, line) = self.tape.with_graph(|graph| {
             let node = graph.node(id);
             let value = |id: ValueId| (id, graph.ty(id).clone());
             let args: Vec<_> = node.args.iter().map(|&arg| value(arg)).collect();
-            (Op::clone(&node.op), node.args.clone(), args, value(id), node.at, node.origin)
+            (Op::clone(&node.op), node.args.clone(), args, value(id), node.at)
         });
         if !ids.iter().any(|&arg| self.depends(arg)) {
-            return;
+            return vec![];
         }
         let value = |(id, ty)| self.tape.value(id, ty);
         let args: Vec<Tensor> = args.into_iter().map(value).collect();
         let output = value(output);
-        // Nodes and errors of a rule belong to the line of its op, and to the method that this is part of.
-        let method = origin.map_or(op.name(), |origin| origin.method);
-        let at = line.unwrap_or(self.at);
-        let _method = gradient_of(method, at);
-        let mut cotangents = match products::untransposed_cotangent(self.tape, &op, &ct, at) {
+        let _method = self.gradient_method(id);
+        let mut cotangents = match products::untransposed_cotangent(self.tape, &op, ct, line.unwrap_or(self.at)) {
             Some(ct) => Cotangents::of([ct]),
-            None => op.vjp(&Site { args: &args, output: &output, ct: &ct }),
+            None => op.vjp(&Site { args: &args, output: &output, ct }),
         };
         if let (Some(cts), [_, of_the_mean]) = (for_the_mean, &mut cotangents.0[..]) {
             *of_the_mean = sum::sum(self.tape, cts, self.at).map(|ct| -ct);
         }
         debug_assert!(cotangents.0.is_empty() || cotangents.0.len() == ids.len(), "one cotangent per argument");
-        for (&arg, ct) in ids.iter().zip(cotangents.0) {
-            if let Some(ct) = ct {
-                debug_assert!(ct.error().is_some() || ct.shape() == self.tape.with_graph(|g| g.ty(arg).shape.to_vec()));
-                self.add(arg, ct);
-            }
-        }
+        let passed = ids.iter().zip(cotangents.0).filter_map(|(&arg, ct)| Some((arg, ct?)));
+        passed
+            .inspect(|(arg, ct)| {
+                let has_shape = || ct.shape() == self.tape.with_graph(|graph| graph.ty(*arg).shape.to_vec());
+                debug_assert!(ct.error().is_some() || has_shape());
+            })
+            .collect()
     }
 }
 
@@ -280,6 +334,17 @@ fn call_of(graph: &Graph, id: ValueId) -> Option<&Call> {
 fn last_of_call(graph: &Graph, id: ValueId) -> ValueId {
     let after = |call: &Call| call.callee.output_types().len() - 1 - call.output;
     ValueId(id.0 + call_of(graph, id).map_or(0, after) as u32)
+}
+
+/// How often values with a cotangent use each value.
+fn uses(graph: &Graph, reached: &[bool]) -> Vec<u32> {
+    let mut n_uses = vec![0; graph.n_nodes()];
+    for (id, node) in graph.iter() {
+        if reached[id.index()] && has_cotangents(node.ty.dtype) {
+            node.args.iter().for_each(|arg| n_uses[arg.index()] += 1);
+        }
+    }
+    n_uses
 }
 
 /// For each value whether it depends on one of the targets.

@@ -379,6 +379,16 @@ impl Groups {
         self.open(values, id, values.reads(id), false);
     }
 
+    /// Lets one group compute formulas with memory, of what it makes itself, for another one that reads them now. The ancestors
+    /// of groups are as before.
+    pub(super) fn take_over(&mut self, values: &Values<'_>, [maker, reader]: [usize; 2], formulas: &[ValueId]) {
+        formulas.iter().for_each(|&formula| self.group_of.insert(formula, maker));
+        let group = &mut self.groups[maker];
+        group.roots.extend(formulas);
+        group.cost = cost_of(values, &group.roots);
+        self.renew_reads(values, reader);
+    }
+
     /// Gives roots of a group, of one space, a group of their own. The ancestors of groups are as before.
     pub(super) fn separate(&mut self, values: &Values<'_>, from: usize, roots: &[ValueId]) {
         self.groups[from].roots.retain(|root| !roots.contains(root));
@@ -486,7 +496,7 @@ enum Place {
 
 impl FusionGroup {
     /// Whether a root with so many reads can join without too many buffers.
-    fn has_room(&self, n_reads: usize) -> bool {
+    pub(super) fn has_room(&self, n_reads: usize) -> bool {
         self.reads.len() + self.roots.len() + n_reads < MAX_BUFFERS
     }
 

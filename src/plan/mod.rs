@@ -11,6 +11,7 @@ mod lower;
 mod materialise;
 mod place;
 mod products;
+mod residuals;
 mod slots;
 mod tails;
 mod transpose;
@@ -102,6 +103,7 @@ pub(crate) fn plan(graph: &Graph, device: Device) -> Result<(Plan, Layout)> {
     }
     let mut values = Values::of(graph);
     let mut groups = Groups::of(&values);
+    residuals::keep_fewer(&mut values, &mut groups);
     let mut copied = vec![];
     if device == Device::Cpu {
         tails::separate(&values, &mut groups);

@@ -18,6 +18,7 @@ mod docs;
 mod einsum;
 mod events;
 mod explain;
+mod formulas;
 mod forward_backward;
 mod golden;
 mod heard;
