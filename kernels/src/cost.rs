@@ -165,9 +165,6 @@ fn kernel_bytes(kernel: &Kernel) -> u64 {
 }
 
 fn library_cost(library: &Library) -> StepCost {
-    let operands = library.inputs().into_iter().chain(library.outputs());
-    let bytes =
-        operands.fold(0_u64, |sum, (dtype, len)| sum.saturating_add((len as u64).saturating_mul(dtype.size() as u64)));
     let (dtype, n) = library.flops();
-    StepCost { bytes, ..StepCost::of(dtype, n) }
+    StepCost { bytes: library.traffic(), ..StepCost::of(dtype, n) }
 }

@@ -7,8 +7,8 @@
 use smallvec::SmallVec;
 
 use crate::graph::Graph;
-use crate::ops::Lowering;
-use crate::types::{TensorType, ValueId};
+use crate::ops::Op;
+use crate::types::ValueId;
 
 /// Nodes of a formula at most: each node that may end one is asked how far it goes back.
 const MOST_NODES: usize = 32;
@@ -39,9 +39,7 @@ pub(super) fn of_one_value(
     let mut next = end;
     while nodes.len() < MOST_NODES {
         let node = graph.node(next);
-        let types: SmallVec<[&TensorType; 3]> = node.args.iter().map(|&arg| graph.ty(arg)).collect();
-        let is_pointwise = matches!(node.op.lower(&types, &node.ty), Lowering::Pointwise(_));
-        if !is_pointwise || node.ty != *ty {
+        if !multiplies(&node.op) || node.ty != *ty {
             return None;
         }
         for &arg in node.args.iter().filter(|&&arg| n_uses(arg) > 0) {
@@ -63,4 +61,42 @@ pub(super) fn of_one_value(
         next = value;
     }
     None
+}
+
+/// Whether the rule of an op multiplies the cotangent by numbers, element by element. Ops that select have rules that drop
+/// cotangents, which need not be finite: zero times such a one would be NaN.
+fn multiplies(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Add(_)
+            | Op::Sub(_)
+            | Op::Mul(_)
+            | Op::Div(_)
+            | Op::MulReciprocal(_)
+            | Op::Neg(_)
+            | Op::Softplus(_)
+            | Op::Erf(_)
+            | Op::Erfc(_)
+            | Op::Sigmoid(_)
+            | Op::Exp(_)
+            | Op::Exp2(_)
+            | Op::Expm1(_)
+            | Op::Log(_)
+            | Op::Log2(_)
+            | Op::Log1p(_)
+            | Op::Sqrt(_)
+            | Op::Rsqrt(_)
+            | Op::Sinh(_)
+            | Op::Cosh(_)
+            | Op::Tanh(_)
+            | Op::Asinh(_)
+            | Op::Acosh(_)
+            | Op::Atanh(_)
+            | Op::Sin(_)
+            | Op::Cos(_)
+            | Op::Tan(_)
+            | Op::Asin(_)
+            | Op::Acos(_)
+            | Op::Atan(_)
+    )
 }

@@ -267,8 +267,12 @@ impl<'w> Backward<'w> {
     fn derivative(&self, formula: &OneValueFormula) -> Option<Tensor> {
         let end = formula.nodes[0];
         let ty = self.tape.with_graph(|graph| graph.ty(end).clone());
+        let one = {
+            let _method = self.gradient_method(end);
+            self.tape.value(end, ty).constant_like(1.0, self.at)
+        };
         let mut cotangents: ValueTable<Vec<Tensor>> = ValueTable::default();
-        cotangents.insert(end, vec![self.tape.value(end, ty).constant_like(1.0, self.at)]);
+        cotangents.insert(end, vec![one]);
         for &node in &formula.nodes {
             let Some(ct) = cotangents.remove(node).and_then(|cts| sum::sum(self.tape, cts, self.at)) else { continue };
             for (arg, ct) in self.passed_on(node, &ct, None) {

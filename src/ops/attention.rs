@@ -174,11 +174,10 @@ fn gradient_parts(all: &Tensor, args: [&Tensor; 3], at: Caller) -> [Tensor; 3] {
     })
 }
 
-/// The result of [`AttentionGrad`], of the cotangents of queries, keys and values.
+/// The result of [`AttentionGrad`], of the cotangents of queries, keys and values; `by_position` as [`is_joined`] says.
 #[track_caller]
-fn joined_gradients(cotangents: [&Tensor; 3], at: Caller) -> Tensor {
-    let [queries, keys, _] = cotangents.map(Tensor::shape);
-    if !is_joined(queries, keys) {
+fn joined_gradients(cotangents: [&Tensor; 3], by_position: bool, at: Caller) -> Tensor {
+    if !by_position {
         return joined(&cotangents, at);
     }
     let rows = cotangents.map(|x| {
@@ -258,12 +257,13 @@ impl AttentionGrad {
         let &[queries, keys, values, logsumexp, delta, ct] = args else {
             return Tensor::apply_at(self.clone(), args, Location::caller());
         };
+        let by_position = is_joined(queries.shape(), keys.shape());
         let queries = &scaled(queries, self.scale);
         let Weights { weights, scores, .. } = Weights::of([queries, keys, values, logsumexp, delta, ct], self.causal);
         let of_queries = scaled(&einsum("bhqk,bkhd->bqhd", &[&scores, keys]), self.scale);
         let of_keys = einsum("bhqk,bqhd->bkhd", &[&scores, queries]);
         let of_values = einsum("bhqk,bqhe->bkhe", &[&weights, ct]);
-        joined_gradients([&of_queries, &of_keys, &of_values], Location::caller())
+        joined_gradients([&of_queries, &of_keys, &of_values], by_position, Location::caller())
     }
 }
 

@@ -1,14 +1,16 @@
-//! Which formulas are computed where all that they read is made, and kept in the place of it.
+//! Which formulas are computed where all that they read is made or read, and kept in the place of it.
 //!
 //! A derivative that the backward pass multiplies by is such a formula: of `x * sigmoid(x)` the forward pass would keep both
-//! `x` and the sigmoid for it. Groups are complete by then, and only pointwise ones compute more: the order of additions in a
-//! sum stays what it was. Frameworks call what a forward pass keeps for the backward pass its residuals.
+//! `x` and the sigmoid for it. Groups are complete by then, and only pointwise ones compute more. Frameworks call what a forward
+//! pass keeps for the backward pass its residuals.
 
 use retape_runtime::DType;
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 use super::fuse::{Groups, MAX_COST};
 use super::values::Values;
+use super::view::View;
 use crate::ops::{Lowering, Movement};
 use crate::types::ValueId;
 
@@ -23,7 +25,7 @@ pub(super) fn keep_fewer(values: &mut Values<'_>, groups: &mut Groups) {
     let readers = groups.readers();
     for reader in 0..groups.groups.len() {
         let mut search =
-            FormulaSearch { values, groups, n_users: &n_users, reader, sources: FxHashMap::default(), found: vec![] };
+            FormulaSearch { values, groups, n_users: &n_users, reader, reads: FxHashMap::default(), found: vec![] };
         search.run();
         let found = search.found;
         for (maker, formulas) in by_maker(found) {
@@ -44,25 +46,13 @@ fn by_maker(mut found: Vec<(usize, ValueId)>) -> Vec<(usize, Vec<ValueId>)> {
     parts.map(|part| (part[0].0, part.iter().map(|&(_, formula)| formula).collect())).collect()
 }
 
-/// The origin of what a value is computed from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReadFrom {
-    /// Constants.
-    Nothing,
-    /// Elements that one other group makes at the same point.
-    Group(usize),
-    /// Anything else.
-    Other,
-}
-
-impl ReadFrom {
-    fn joined(self, other: ReadFrom) -> ReadFrom {
-        match (self, other) {
-            (ReadFrom::Nothing, source) | (source, ReadFrom::Nothing) => source,
-            (ReadFrom::Group(a), ReadFrom::Group(b)) if a == b => self,
-            _ => ReadFrom::Other,
-        }
-    }
+/// Values that a formula reads, all at its own point.
+#[derive(Clone, Debug, Default)]
+struct ReadElements {
+    /// The pointwise group that makes some of them.
+    maker: Option<usize>,
+    /// Others.
+    others: SmallVec<[ValueId; 4]>,
 }
 
 /// The search for formulas in a group.
@@ -71,12 +61,16 @@ struct FormulaSearch<'s, 'g> {
     groups: &'s Groups,
     n_users: &'s [u32],
     reader: usize,
-    sources: FxHashMap<ValueId, ReadFrom>,
-    /// Formulas, of no other one in the group, with the group that makes what they read.
+    /// The reads of values of the group, if one other group could read or make all that they read.
+    reads: FxHashMap<ValueId, Option<ReadElements>>,
+    /// Formulas, of no other one in the group, with the group that can make them.
     found: Vec<(usize, ValueId)>,
 }
 
 impl FormulaSearch<'_, '_> {
+    /// Values beside those of the maker at most.
+    const MOST_OTHERS: usize = 4;
+
     fn run(&mut self) {
         let group = &self.groups.groups[self.reader];
         let n_elements = group.space.iter().product::<usize>();
@@ -88,52 +82,79 @@ impl FormulaSearch<'_, '_> {
         }
     }
 
-    /// The source of what a value of the group is computed from, after a look at it.
-    fn look_below(&mut self, id: ValueId) -> ReadFrom {
+    /// The reads of the arguments of a value, after a look at them.
+    fn look_below(&mut self, id: ValueId) -> Option<ReadElements> {
         let args = &self.values.graph.node(id).args;
-        let sources: Vec<ReadFrom> = args.iter().map(|&arg| self.source(arg)).collect();
-        let source = sources.iter().copied().fold(ReadFrom::Nothing, ReadFrom::joined);
-        if source == ReadFrom::Other {
-            for (&arg, source) in args.iter().zip(sources) {
+        let all: SmallVec<[Option<ReadElements>; 3]> = args.iter().map(|&arg| self.reads_of(arg)).collect();
+        let joined = all.iter().try_fold(ReadElements::default(), |joined, reads| self.joined(joined, reads.as_ref()?));
+        if joined.is_none() {
+            for (&arg, reads) in args.iter().zip(all) {
                 // A value that others use as well is computed again for each of them.
                 let is_formula = !self.values.is_stored(arg) && self.n_users[arg.index()] == 1;
-                if let (ReadFrom::Group(maker), true) = (source, is_formula) {
+                if let (Some(ReadElements { maker: Some(maker), .. }), true) = (reads, is_formula) {
                     self.found.push((maker, arg));
                 }
             }
         }
-        source
+        joined
     }
 
-    fn source(&mut self, id: ValueId) -> ReadFrom {
-        if let Some(&source) = self.sources.get(&id) {
-            return source;
+    /// All that two values read, unless one group cannot read or make it.
+    fn joined(&self, mut reads: ReadElements, more: &ReadElements) -> Option<ReadElements> {
+        if reads.maker.is_some() && more.maker.is_some() && reads.maker != more.maker {
+            return None;
         }
-        let source = self.source_of(id);
-        self.sources.insert(id, source);
-        source
+        reads.maker = reads.maker.or(more.maker);
+        for &other in &more.others {
+            if !reads.others.contains(&other) {
+                reads.others.push(other);
+            }
+        }
+        let is_read = |&value: &ValueId, maker: usize| {
+            let n_axes = self.values.graph.ty(value).rank();
+            let view = Some(View::of_axes(0..n_axes, n_axes));
+            self.groups.groups[maker].reads.iter().any(|read| read.value == value && read.view == view)
+        };
+        let fits = reads.maker.is_none_or(|maker| reads.others.iter().all(|value| is_read(value, maker)));
+        (fits && reads.others.len() <= FormulaSearch::MOST_OTHERS).then_some(reads)
     }
 
-    fn source_of(&mut self, id: ValueId) -> ReadFrom {
+    fn reads_of(&mut self, id: ValueId) -> Option<ReadElements> {
+        if let Some(reads) = self.reads.get(&id) {
+            return reads.clone();
+        }
+        let reads = self.find_reads(id);
+        self.reads.insert(id, reads.clone());
+        reads
+    }
+
+    fn find_reads(&mut self, id: ValueId) -> Option<ReadElements> {
         let (values, groups) = (self.values, self.groups);
-        let shape = &values.graph.ty(id).shape;
         if values.is_stored(id) {
-            let Some(&maker) = groups.group_of.get(id) else { return ReadFrom::Other };
-            let group = &groups.groups[maker];
-            let is_element = !group.is_library && group.folded.is_empty() && *group.space == **shape;
-            return if maker != self.reader && is_element { ReadFrom::Group(maker) } else { ReadFrom::Other };
+            let group = groups.group_of.get(id).copied();
+            if group == Some(self.reader) {
+                return None;
+            }
+            let is_maker = |&index: &usize| {
+                let group = &groups.groups[index];
+                !group.is_library && group.folded.is_empty() && *group.space == *values.graph.ty(id).shape
+            };
+            return Some(match group.filter(is_maker) {
+                Some(maker) => ReadElements { maker: Some(maker), others: SmallVec::new() },
+                None => ReadElements { maker: None, others: SmallVec::from_slice(&[id]) },
+            });
         }
         match values.lowering(id) {
             Lowering::Pointwise(_) => self.look_below(id),
-            Lowering::Movement(Movement::Broadcast) => match self.source(values.graph.node(id).args[0]) {
-                ReadFrom::Nothing => ReadFrom::Nothing,
-                ReadFrom::Group(_) | ReadFrom::Other => ReadFrom::Other,
-            },
+            Lowering::Movement(Movement::Broadcast) => {
+                let repeated = self.reads_of(values.graph.node(id).args[0])?;
+                (repeated.maker.is_none() && repeated.others.is_empty()).then_some(repeated)
+            }
             Lowering::Movement(_)
             | Lowering::Indexed { .. }
             | Lowering::Reduce { .. }
             | Lowering::Library(_)
-            | Lowering::Parameter => ReadFrom::Other,
+            | Lowering::Parameter => None,
         }
     }
 }
@@ -158,11 +179,14 @@ fn move_if_fewer(
     formulas.iter().for_each(|&id| values.store(id));
     let still_read: FxHashSet<ValueId> =
         groups.groups[reader].roots.iter().flat_map(|&root| values.reads(root)).map(|read| read.value).collect();
-    let is_read = |root: ValueId| groups.groups[reader].reads.iter().any(|read| read.value == root);
-    let is_freed = |&&root: &&ValueId| is_read(root) && !still_read.contains(&root) && !is_read_elsewhere(root);
-    let freed = groups.groups[maker].roots.iter().filter(is_freed).map(|&root| bytes(values, root));
-    let (freed, kept) = (freed.sum::<usize>(), formulas.iter().map(|&id| bytes(values, id)).sum::<usize>());
-    if freed <= kept || kept < MIN_BYTES {
+    let is_freed =
+        |&value: &ValueId| values.is_root(value) && !still_read.contains(&value) && !is_read_elsewhere(value);
+    let before: FxHashSet<ValueId> = groups.groups[reader].reads.iter().map(|read| read.value).collect();
+    let freed: SmallVec<[usize; 8]> =
+        before.iter().filter(|value| is_freed(value)).map(|&id| bytes(values, id)).collect();
+    let (n_freed, freed) = (freed.len(), freed.iter().sum::<usize>());
+    let kept = formulas.iter().map(|&id| bytes(values, id)).sum::<usize>();
+    if freed <= kept || kept < MIN_BYTES || n_freed < formulas.len() {
         formulas.iter().for_each(|&id| values.compute_within(id));
         return;
     }
@@ -210,6 +234,25 @@ mod tests {
     #[test]
     fn a_derivative_is_made_where_its_arguments_are() {
         assert_eq!(roots(&layers(128, DERIVATIVE, "%9")), [vec![2], vec![3, 4, 5, 8], vec![6], vec![9]]);
+    }
+
+    /// The activation reads the product itself.
+    #[test]
+    fn a_derivative_of_a_product_is_made_with_the_activation() {
+        let ty = "f32[128, 128]";
+        let text = format!(
+            "graph (%0: {ty}, %1: {ty}) {{
+               %2 = matmul %0, %1 : {ty}
+               %3 = tanh %2 : {ty}
+               %4 = mul %2, %3 : {ty}
+               %5 = matmul %4, %1 : {ty}
+               %6 = mul %3, %3 : {ty}
+               %7 = sub %2, %6 : {ty}
+               %8 = mul %5, %7 : {ty}
+               return %8
+             }}"
+        );
+        assert_eq!(roots(&text), [vec![2], vec![3, 4, 7], vec![5], vec![8]]);
     }
 
     #[test]

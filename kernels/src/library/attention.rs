@@ -134,15 +134,26 @@ impl Attention {
 
     /// The dtype and the least number of elements of each input.
     pub fn inputs(&self) -> Vec<(DType, usize)> {
-        let [.., logs] = self.lens();
-        let len = |(layout, [positions, features]): (&MatrixLayout, [usize; 2])| {
+        let len = |layout: &MatrixLayout, [positions, features]: [usize; 2]| {
             layout.checked_len(&[self.batch, self.heads], positions, features).unwrap_or(usize::MAX)
         };
-        let mut lens: SmallVec<[usize; 6]> = self.operands.iter().zip(self.extents()).map(len).collect();
+        self.of_inputs(len).into_iter().map(|len| (self.dtype, len)).collect()
+    }
+
+    /// The number of elements that are read of each input.
+    pub(super) fn n_read(&self) -> SmallVec<[usize; 6]> {
+        self.of_inputs(|layout, [positions, features]| layout.n_read(&[self.batch, self.heads], positions, features))
+    }
+
+    /// A number for each input: of those with a layout as `of_operand` says, else how many elements there are.
+    fn of_inputs(&self, of_operand: impl Fn(&MatrixLayout, [usize; 2]) -> usize) -> SmallVec<[usize; 6]> {
+        let operands = self.operands.iter().zip(self.extents());
+        let mut all: SmallVec<[usize; 6]> = operands.map(|(layout, extents)| of_operand(layout, extents)).collect();
         if self.pass == AttentionPass::Gradient {
-            lens.insert_many(3.min(lens.len()), [logs, logs]);
+            let [.., logs] = self.lens();
+            all.insert_many(3.min(all.len()), [logs, logs]);
         }
-        lens.into_iter().map(|len| (self.dtype, len)).collect()
+        all
     }
 
     /// The dtype and the number of elements of the output.
@@ -281,7 +292,11 @@ impl Attention {
     /// An operand `[batch, position, head, feature]` without gaps.
     fn gathered(&self, operand: usize, buffer: &[f64]) -> Vec<f64> {
         let (layout, [positions, features]) = (&self.operands[operand], self.extents()[operand]);
-        let mut dense = Vec::with_capacity(count(&[self.batch, positions, self.heads, features]));
+        let n = count(&[self.batch, positions, self.heads, features]);
+        let mut dense = Vec::with_capacity(n);
+        if n == 0 {
+            return dense;
+        }
         for sequence in 0..self.batch {
             for (position, head) in (0..positions).flat_map(|position| (0..self.heads).map(move |h| (position, h))) {
                 let first = layout.start(&[self.batch, self.heads], sequence * self.heads + head)
@@ -594,6 +609,56 @@ mod tests {
             *values.last_mut().expect("a value") = f32::NAN;
             inputs[2] = Buffer::copy_of(&values).unwrap();
             assert!(left_out == of_first(&kernel, &inputs), "{kernel}");
+        }
+    }
+
+    /// The same kernel on dense copies of its operands, and its results one after the other.
+    fn dense_results(kernel: &Attention, engine: &Engine, inputs: &[Buffer]) -> Vec<f64> {
+        let dense = Attention { joined: false, ..kernel.clone() }.contiguous();
+        let mut copies = Vec::new();
+        for (position, (buffer, (_, len))) in inputs.iter().zip(kernel.inputs()).enumerate() {
+            let all: &[f64] = view(buffer.bytes(), len, "x");
+            let operand = [Some(0), Some(1), Some(2), None, None, Some(3)][position];
+            let copy = operand.map_or(all.to_vec(), |operand| kernel.gathered(operand, all));
+            copies.push(Buffer::copy_of(&copy).unwrap());
+        }
+        let made = bits::<f64>(&dense, engine, &copies);
+        let made: &[f64] = view(&made, dense.outputs()[0].1, "results");
+        if !kernel.joined {
+            return made.to_vec();
+        }
+        let [queries, keys, ..] = kernel.lens();
+        let (parts, rows) = ([0, queries, queries + keys, made.len()], kernel.batch * kernel.queries);
+        let row = |row: usize| {
+            parts.windows(2).flat_map(move |ends| {
+                let width = (ends[1] - ends[0]) / rows.max(1);
+                made[ends[0] + row * width..][..width].to_vec()
+            })
+        };
+        (0..rows).flat_map(row).collect()
+    }
+
+    /// Numbers that are not finite decide what a mask leaves out, wherever their operand lies.
+    #[test]
+    fn strides_change_no_bit() {
+        let (mut draw, engine) = (Draw::new(6), Engine::best());
+        let specials = [None, Some(f64::NAN), Some(f64::INFINITY), Some(1e300)];
+        for n in 0..160 {
+            let kernel = of_shape(&mut draw, DType::F64, AttentionPass::ALL[n % 2]);
+            let kernel = Attention { causal: n % 3 > 0, ..kernel };
+            let mut inputs = inputs(&mut draw, &kernel);
+            let argument = draw.below(inputs.len());
+            let mut values: Vec<f64> = view(inputs[argument].bytes(), kernel.inputs()[argument].1, "x").to_vec();
+            if let (Some(special), false) = (specials[draw.below(4)], values.is_empty()) {
+                let at = draw.below(values.len());
+                values[at] = special;
+                inputs[argument] = Buffer::copy_of(&values).unwrap();
+            }
+            let made = bits::<f64>(&kernel, &engine, &inputs);
+            let made: &[f64] = view(&made, kernel.outputs()[0].1, "results");
+            let expected = dense_results(&kernel, &engine, &inputs);
+            let is_same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+            assert!(made.len() == expected.len() && made.iter().zip(&expected).all(is_same), "{kernel}");
         }
     }
 

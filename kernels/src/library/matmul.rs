@@ -67,6 +67,14 @@ impl MatrixLayout {
         axes.into_iter().try_fold(self.offset, last)?.checked_add(1)
     }
 
+    /// The number of elements that are read, those that repeat counted once.
+    pub(super) fn n_read(&self, batch: &[usize], rows: usize, cols: usize) -> usize {
+        let axes = batch.iter().zip(&self.batch_strides).chain([(&rows, &self.row_stride), (&cols, &self.col_stride)]);
+        let extents: SmallVec<[usize; 6]> =
+            axes.map(|(&extent, &stride)| if stride == 0 { extent.min(1) } else { extent }).collect();
+        count(&extents)
+    }
+
     /// Refuses strides that are not one for each axis of the batch, and elements that cannot be addressed.
     pub(super) fn check(&self, side: &str, batch: &[usize], rows: usize, cols: usize) -> Checked {
         let (n_strides, n_axes) = (self.batch_strides.len(), batch.len());
@@ -163,6 +171,12 @@ impl MatMul {
     /// The least number of elements of the two operands' buffers.
     pub fn inputs(&self) -> Vec<(DType, usize)> {
         self.lens().map(|len| (self.dtype, len)).into()
+    }
+
+    /// The number of elements that are read of each operand.
+    pub(super) fn n_read(&self) -> [usize; 2] {
+        let MatMul { batch, m, n, k, a, b, .. } = self;
+        [a.n_read(batch, *m, *k), b.n_read(batch, *k, *n)]
     }
 
     /// The number of elements of the result's buffer.

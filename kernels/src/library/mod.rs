@@ -44,6 +44,7 @@ mod view;
 use std::fmt;
 
 use retape_runtime::DType;
+use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
 use crate::ir::VerifyError;
@@ -177,6 +178,32 @@ impl Library {
     /// order that tokens fix.
     pub(crate) fn has_effect(&self) -> bool {
         matches!(self, Library::Print(_) | Library::Collective(_))
+    }
+
+    /// The bytes that the kernel reads and writes. Operands with strides may lie in buffers of more.
+    pub(crate) fn traffic(&self) -> u64 {
+        let n_read: SmallVec<[usize; 6]> = match self {
+            Library::MatMul(x) => x.n_read().into_iter().collect(),
+            Library::Attention(x) => x.n_read(),
+            Library::Conv2d(_)
+            | Library::Pool2d(_)
+            | Library::Cholesky(_)
+            | Library::TriangularSolve(_)
+            | Library::Scan(_)
+            | Library::ScatterAdd(_)
+            | Library::ArgReduce(_)
+            | Library::CastHalf(_)
+            | Library::Collective(_)
+            | Library::Join(_)
+            | Library::Philox(_)
+            | Library::Print(_)
+            | Library::Sort(_)
+            | Library::Token(_)
+            | Library::Transpose(_) => self.inputs().into_iter().map(|(_, len)| len).collect(),
+        };
+        let inputs = self.inputs().into_iter().zip(n_read).map(|((dtype, _), n)| (dtype, n));
+        let bytes = inputs.chain(self.outputs()).map(|(dtype, n)| (n as u64).saturating_mul(dtype.size() as u64));
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// The floating-point operations that the kernel has to do, and their dtype; see

@@ -30,16 +30,21 @@ pub(super) struct Head<T> {
 }
 
 impl<T: SoftmaxReal> Head<T> {
+    /// The first feature of a position; anything if there are none.
+    fn position(&self, position: usize) -> *const T {
+        self.first.wrapping_add(position.wrapping_mul(self.row))
+    }
+
     /// Rows are positions, and steps features.
     pub(super) fn by_position(&self, start: usize) -> Strided<T> {
         // SAFETY: the buffers outlive the call, and nobody writes them.
-        unsafe { Strided::new(self.first.wrapping_add(start * self.row), self.row as isize, self.col as isize) }
+        unsafe { Strided::new(self.position(start), self.row as isize, self.col as isize) }
     }
 
     /// Rows are features, and steps positions.
     pub(super) fn by_feature(&self, start: usize) -> Strided<T> {
         // SAFETY: as above.
-        unsafe { Strided::new(self.first.wrapping_add(start * self.row), self.col as isize, self.row as isize) }
+        unsafe { Strided::new(self.position(start), self.col as isize, self.row as isize) }
     }
 }
 
