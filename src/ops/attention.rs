@@ -123,7 +123,7 @@ impl<'t> HeadTypes<'t> {
             value_features: values.shape[3],
             causal,
             scale,
-            operands: SmallVec::new(),
+            operands: Vec::new(),
             joined: pass == AttentionPass::Gradient && is_joined(&queries.shape, &keys.shape),
             pass,
         };

@@ -71,7 +71,7 @@ fn values_that_others_use_keep_their_own_cotangent() {
         let t = x.tanh();
         t.exp() + (x * &t).cos()
     });
-    check(|x| x.sin().gt(0.1).select(&(x * x.tanh()), &x.square()));
+    check(|x| x.sin().gt(0.1).select(&(x * x.tanh()), x.square()));
     // Two values.
     check(|x| {
         let sums = x.cumsum(0);

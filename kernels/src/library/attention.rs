@@ -51,7 +51,7 @@ descriptor! {
         scale: Scalar,
         /// Where queries, keys, values and, in the gradient, the cotangent lie in their buffers: rows are positions and
         /// columns features, with strides for batch and head.
-        operands: SmallVec<[MatrixLayout; 4]>,
+        operands: Vec<MatrixLayout>,
         /// Whether the results of the gradient are `[batch, position, feature]`, for a position the features of all heads
         /// of its query, then those of its key, then those of its value; there are as many queries as keys then. Otherwise
         /// they lie one after the other.
@@ -444,7 +444,7 @@ mod tests {
             value_features: 1,
             causal: false,
             scale: Scalar::from_f64(1.0, dtype),
-            operands: SmallVec::new(),
+            operands: Vec::new(),
             joined: false,
             pass,
         }
@@ -674,7 +674,7 @@ mod tests {
         assert!(forward.is_valid());
         assert!(!Attention { dtype: DType::I32, ..forward.clone() }.is_valid());
         assert!(!Attention { scale: Scalar::from_f64(1.0, DType::F64), ..forward.clone() }.is_valid());
-        assert!(!Attention { operands: SmallVec::new(), ..forward.clone() }.is_valid());
+        assert!(!Attention { operands: Vec::new(), ..forward.clone() }.is_valid());
         assert!(!Attention { joined: true, ..kernel(true, AttentionPass::Gradient) }.is_valid());
     }
 }

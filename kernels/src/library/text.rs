@@ -65,15 +65,20 @@ impl<T: Field, const N: usize> Field for [T; N] {
     }
 }
 
-impl<T: Field> Field for SmallVec<[T; 4]> {
-    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        print_list(self, f)
-    }
-
-    fn read(text: &str) -> Option<Self> {
-        read_list(text).collect()
-    }
+macro_rules! list_fields {
+    ($($list:ty)*) => {$(
+        impl<T: Field> Field for $list {
+            fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                print_list(self, f)
+            }
+            fn read(text: &str) -> Option<Self> {
+                read_list(text).collect()
+            }
+        }
+    )*};
 }
+
+list_fields! { SmallVec<[T; 4]> Vec<T> }
 
 fn print_list<T: Field>(items: &[T], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str("[")?;

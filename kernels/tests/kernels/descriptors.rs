@@ -64,7 +64,7 @@ fn attention() -> Attention {
         value_features: 7,
         causal: true,
         scale: Scalar::from_f64(0.3, DType::F32),
-        operands: SmallVec::new(),
+        operands: Vec::new(),
         joined: false,
         pass: AttentionPass::Forward,
     }
