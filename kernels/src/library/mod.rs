@@ -182,24 +182,12 @@ impl Library {
 
     /// The bytes that the kernel reads and writes. Operands with strides may lie in buffers of more.
     pub(crate) fn traffic(&self) -> u64 {
-        let n_read: SmallVec<[usize; 6]> = match self {
-            Library::MatMul(x) => x.n_read().into_iter().collect(),
-            Library::Attention(x) => x.n_read(),
-            Library::Conv2d(_)
-            | Library::Pool2d(_)
-            | Library::Cholesky(_)
-            | Library::TriangularSolve(_)
-            | Library::Scan(_)
-            | Library::ScatterAdd(_)
-            | Library::ArgReduce(_)
-            | Library::CastHalf(_)
-            | Library::Collective(_)
-            | Library::Join(_)
-            | Library::Philox(_)
-            | Library::Print(_)
-            | Library::Sort(_)
-            | Library::Token(_)
-            | Library::Transpose(_) => self.inputs().into_iter().map(|(_, len)| len).collect(),
+        let n_read: SmallVec<[usize; 6]> = if let Library::MatMul(product) = self {
+            product.n_read().into_iter().collect()
+        } else if let Library::Attention(attention) = self {
+            attention.n_read()
+        } else {
+            self.inputs().into_iter().map(|(_, len)| len).collect()
         };
         let inputs = self.inputs().into_iter().zip(n_read).map(|((dtype, _), n)| (dtype, n));
         let bytes = inputs.chain(self.outputs()).map(|(dtype, n)| (n as u64).saturating_mul(dtype.size() as u64));
