@@ -73,19 +73,49 @@ fn convolution(
     })
 }
 
-fn pool(images: usize, pass: PoolPass, kind: PoolKind) -> Library {
+fn pool(
+    [batch, side, channels]: [usize; 3],
+    [window, stride, padding]: [usize; 3],
+    pass: PoolPass,
+    kind: PoolKind,
+) -> Library {
     Library::Pool2d(Pool2d {
         dtype: DType::F32,
-        batch: images,
-        height: 32,
-        width: 32,
-        channels: 16,
-        window: [2, 2],
-        stride: [2, 2],
-        padding: [[0, 0]; 2],
+        batch,
+        height: side,
+        width: side,
+        channels,
+        window: [window; 2],
+        stride: [stride; 2],
+        padding: [[padding; 2]; 2],
         kind,
         pass,
     })
+}
+
+/// Adds poolings by windows side by side, by windows that move on by one row and column, and by those in between.
+fn add_pools(kernels: &mut Vec<(String, Library)>) {
+    for (extent, shape) in [
+        ([1, 32, 16], [2, 2, 0]),
+        ([16, 32, 16], [2, 2, 0]),
+        ([64, 32, 16], [2, 2, 0]),
+        ([8, 64, 3], [7, 1, 0]),
+        ([8, 64, 1], [3, 1, 1]),
+        ([8, 14, 256], [3, 1, 1]),
+        ([8, 28, 64], [5, 1, 2]),
+        ([1, 7, 512], [3, 1, 1]),
+        ([8, 56, 64], [3, 2, 1]),
+    ] {
+        for (pass, kind) in [
+            (PoolPass::Forward, PoolKind::Max),
+            (PoolPass::Gradient, PoolKind::Max),
+            (PoolPass::Forward, PoolKind::Sum),
+            (PoolPass::Gradient, PoolKind::Sum),
+        ] {
+            let name = format!("pool {} {} {extent:?} by {shape:?}", kind.name(), pass.name());
+            kernels.push((name, pool(extent, shape, pass, kind)));
+        }
+    }
 }
 
 fn main() {
@@ -147,16 +177,7 @@ fn main() {
             kernels.push((name, convolution(extent, shape, 1, pass)));
         }
     }
-    for images in [1, 16, 64] {
-        for (pass, kind) in [
-            (PoolPass::Forward, PoolKind::Max),
-            (PoolPass::Gradient, PoolKind::Max),
-            (PoolPass::Forward, PoolKind::Sum),
-            (PoolPass::Gradient, PoolKind::Sum),
-        ] {
-            kernels.push((format!("pool {} {} {images}", kind.name(), pass.name()), pool(images, pass, kind)));
-        }
-    }
+    add_pools(&mut kernels);
     for (name, kernel) in &kernels {
         if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
             measure(name, kernel, limits.copy_bytes);

@@ -308,7 +308,7 @@ impl<'w> Backward<'w> {
         let args: Vec<Tensor> = args.into_iter().map(value).collect();
         let output = value(output);
         let _method = self.gradient_method(id);
-        let mut cotangents = match products::untransposed_cotangent(self.tape, &op, ct, line.unwrap_or(self.at)) {
+        let mut cotangents = match products::turned_cotangent(self.tape, &op, ct, line.unwrap_or(self.at)) {
             Some(ct) => Cotangents::of([ct]),
             None => op.vjp(&Site { args: &args, output: &output, ct }),
         };

@@ -54,13 +54,22 @@ impl Product {
     }
 }
 
-/// The cotangent of a matrix whose transposed one has a product as its cotangent: the product in the other order of the
-/// transposed operands, which products read as they lie. A transposition of the result would be a pass over it.
-pub(super) fn untransposed_cotangent(tape: &Arc<Tape>, op: &Op, ct: &Tensor, at: Caller) -> Option<Tensor> {
-    let Op::Permute(permute) = op else { return None };
-    (ct.rank() >= 2 && *permute == exchange(ct.rank())).then_some(())?;
+/// The cotangent of a value whose permutation has a product as its cotangent, if the rows of the product are the value's
+/// last axis: the product in the other order of the transposed operands, which products read as they lie. Its columns are
+/// that axis then, so that the result is written by whole rows, and most often needs no permutation any more.
+pub(super) fn turned_cotangent(tape: &Arc<Tape>, op: &Op, ct: &Tensor, at: Caller) -> Option<Tensor> {
+    let Op::Permute(Permute { perm }) = op else { return None };
+    let rows = ct.rank().checked_sub(2)?;
+    (perm[rows] == rows + 1).then_some(())?;
     let Product { a, b } = Product::directly(tape, ct)?;
-    Some(Tensor::apply_at(MatMul, &[&transposed(&b, at), &transposed(&a, at)], at))
+    let turned = Tensor::apply_at(MatMul, &[&transposed(&b, at), &transposed(&a, at)], at);
+    let mut axes: SmallVec<[usize; 4]> = perm.iter().map(|_| 0).collect();
+    perm.iter().enumerate().for_each(|(axis, &source)| axes[source] = axis);
+    for axis in &mut axes {
+        *axis = if *axis < rows { *axis } else { 2 * rows + 1 - *axis };
+    }
+    let is_in_place = axes.is_sorted();
+    Some(if is_in_place { turned } else { Tensor::apply_at(Permute { perm: axes }, &[&turned], at) })
 }
 
 /// Puts one product in the place of the first of many.

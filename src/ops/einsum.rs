@@ -192,6 +192,10 @@ impl LetteredTensor {
         let batch = pick(self, &|c| shared(c) && result.contains(&c));
         let contracted = pick(self, &|c| shared(c) && !result.contains(&c));
         let (left, right) = (pick(self, &|c| !shared(c)), pick(other, &|c| !shared(c)));
+        if !contracted.is_empty() && !right.is_empty() && result.last().is_some_and(|last| left.contains(last)) {
+            // The columns of a product lie together, so they are what lies together in the result.
+            return other.times(self, result, at);
+        }
         let letters = [&batch[..], &left, &right].concat();
         if contracted.is_empty() || (left.is_empty() && right.is_empty()) {
             // An operand with all letters, the first one if both have them, stays as it lies, and so does its gradient.

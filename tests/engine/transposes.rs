@@ -1,7 +1,7 @@
 //! Permutations of axes that exchange the rows and columns of matrices: a library kernel copies them by tiles, also for
 //! formulas that would take a column of more cache lines than caches hold.
 
-use retape::{DType, Form, Result, Tensor, accelerate};
+use retape::{DType, Form, Result, Tensor, accelerate, einsum};
 
 /// The result of a permutation, element by element.
 fn permuted(x: &[f64], shape: &[usize], axes: &[usize]) -> Vec<f64> {
@@ -188,5 +188,31 @@ fn gradients_of_transposed_weights_are_not_copied() -> Result<()> {
             accelerate(|x: &Tensor, w: &Tensor| (x.matmul(&w.swap_axes(-1, -2)) * 2.0).swap_axes(-1, -2).matmul(x));
         assert_eq!(made.to_vec::<f32>()?, products.call(&x, &w)?.to_vec::<f32>()?);
     }
+    Ok(())
+}
+
+/// Products whose rows would lie together in a result of permuted axes are computed the other way round, so that no
+/// permutation exchanges rows and columns: in gradients of what is used permuted, and in `einsum`. The bits are the same.
+#[test]
+fn products_have_the_columns_that_lie_together() -> Result<()> {
+    let [q, k] = [[2, 24, 3, 33], [2, 41, 3, 33]].map(|shape| numbers(DType::F32, &shape));
+    let permuted = |x: &Tensor, perm: [usize; 4]| x.permute(perm);
+    let scores = move |q: &Tensor, k: &Tensor| permuted(q, [0, 2, 1, 3]).matmul(&permuted(k, [0, 2, 3, 1]));
+    let gradient = accelerate(move |q: &Tensor, k: &Tensor| scores(q, k).square().sum(..).grad(k));
+    let made = gradient.call(&q, &k)?;
+    let plan = gradient.text(&gradient.signature(&q, &k), Form::Plan)?;
+    assert!(plan.contains("m=41,n=33,k=24") && !plan.contains("m=33,n=41"), "{plan}");
+    let directly = accelerate(move |q: &Tensor, k: &Tensor| {
+        let ct = scores(q, k) * 2.0;
+        permuted(&permuted(q, [0, 2, 3, 1]).matmul(&ct), [0, 3, 1, 2])
+    });
+    assert_eq!(made.to_vec::<f32>()?, directly.call(&q, &k)?.to_vec::<f32>()?);
+
+    let (a, b) = (numbers(DType::F32, &[20, 30]), numbers(DType::F32, &[30, 50]));
+    let turned = accelerate(|a: &Tensor, b: &Tensor| einsum("ij,jk->ki", &[a, b]));
+    let made = turned.call(&a, &b)?;
+    let plan = turned.text(&turned.signature(&a, &b), Form::Plan)?;
+    assert!(plan.contains("m=50,n=20,k=30") && plan.matches("kernel").count() == 0, "{plan}");
+    assert_eq!(made.to_vec::<f32>()?, a.matmul(&b).t().to_vec::<f32>()?);
     Ok(())
 }

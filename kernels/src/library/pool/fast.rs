@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use super::gradient::Gradient;
 use super::quads::Quads;
-use super::{Pool2d, PoolKind, PoolTwin, lanes};
+use super::{Pool2d, PoolKind, PoolTwin, lanes, sliding};
 use crate::library::number::Number;
 use crate::library::view::{TileView, for_each_tile, prefetch, tile_columns, vectorized};
 
@@ -12,29 +13,23 @@ pub(super) struct FastPool;
 
 impl PoolTwin for FastPool {
     fn forward<T: Number>(&self, pool: &Pool2d, kind: PoolKind, x: &[T], out: &mut [T]) {
-        if let Some(quads) = Quads::of(pool) {
-            return match kind {
-                PoolKind::Max => quads.fold(x, T::LOWEST, T::larger, out),
-                PoolKind::Sum => quads.fold(x, T::default(), T::plus, out),
-            };
-        }
         match kind {
-            PoolKind::Max => each_result(pool, out, &Fold { x, unit: T::LOWEST, combine: T::larger }),
-            PoolKind::Sum => each_result(pool, out, &Fold { x, unit: T::default(), combine: T::plus }),
+            PoolKind::Max => fold(pool, x, T::LOWEST, T::larger, out),
+            PoolKind::Sum => fold(pool, x, T::default(), T::plus, out),
         }
     }
 
     fn sum_gradient<T: Number>(&self, pool: &Pool2d, ct: &[T], out: &mut [T]) {
         match Quads::of(pool).filter(Quads::are_everywhere) {
             Some(quads) => quads.sum_gradient(ct, out),
-            None => each_image(pool, out, &SumGradient { ct, is_alone: pool.is_disjoint() }),
+            None => Gradient::of(pool).sum(ct, out),
         }
     }
 
     fn max_gradient<T: Number>(&self, pool: &Pool2d, x: &[T], ct: &[T], out: &mut [T]) {
         match Quads::of(pool).filter(Quads::are_everywhere) {
             Some(quads) => quads.max_gradient(x, ct, out),
-            None => each_image(pool, out, &MaxGradient { x, ct, is_alone: pool.is_disjoint() }),
+            None => Gradient::of(pool).max(x, ct, out),
         }
     }
 
@@ -43,10 +38,20 @@ impl PoolTwin for FastPool {
     }
 }
 
+/// The elements of each window combined, in row-major order from the unit.
+fn fold<T: Number>(pool: &Pool2d, x: &[T], unit: T, combine: impl Fn(T, T) -> T + Sync, out: &mut [T]) {
+    if let Some(quads) = Quads::of(pool) {
+        quads.fold(x, unit, combine, out);
+    } else if sliding::is_sliding(pool) {
+        sliding::fold(pool, x, unit, combine, out);
+    } else {
+        each_result(pool, out, &Fold { x, unit, combine });
+    }
+}
+
 /// A function of a window.
 trait WindowKernel<T> {
-    /// Computes the channels from `channel` on. Rows of the tile are columns of the pooled images, or positions of an
-    /// image.
+    /// Computes the channels from `channel` on. Rows of the tile are columns of the pooled images.
     fn compute<const LANES: usize>(&self, window: &PooledWindow, tile: &mut TileView<'_, T>, channel: usize);
 }
 
@@ -58,23 +63,23 @@ struct PooledWindow {
     width: usize,
     /// The column of the pooled image.
     column: usize,
-    /// The place of the window's first channel in the pooled images.
-    pooled: usize,
     /// The place of the image's first channel in the images.
     start: usize,
     /// Channels of the images.
     channels: usize,
     /// Elements of the images from a row of windows to the next.
     ahead: usize,
-    /// Rows of the image that a gradient's tile has.
-    written: Range<usize>,
 }
 
 impl PooledWindow {
     /// Calls `body` with each image position, in row-major order.
     #[inline(always)]
-    fn each(&self, body: impl FnMut(usize)) {
-        self.each_of(self.rows.clone(), body);
+    fn each(&self, mut body: impl FnMut(usize)) {
+        for row in self.rows.clone() {
+            for column in self.columns.clone() {
+                body(row * self.width + column);
+            }
+        }
     }
 
     /// The same for a short `body`, for which the most common window is no loop: one of two steps costs more than it does.
@@ -88,21 +93,6 @@ impl PooledWindow {
             body(first + self.width + 1);
         } else {
             self.each(body);
-        }
-    }
-
-    /// Calls `body` with each image position that the tile has, in row-major order.
-    #[inline(always)]
-    fn each_written(&self, body: impl FnMut(usize)) {
-        self.each_of(self.rows.start.max(self.written.start)..self.rows.end.min(self.written.end), body);
-    }
-
-    #[inline(always)]
-    fn each_of(&self, rows: Range<usize>, mut body: impl FnMut(usize)) {
-        for row in rows {
-            for column in self.columns.clone() {
-                body(row * self.width + column);
-            }
         }
     }
 
@@ -193,11 +183,9 @@ fn row_of_windows<T>(
     pool: &Pool2d,
     [image, row]: [usize; 2],
     columns: Range<usize>,
-    written: &Range<usize>,
     tile: &mut TileView<'_, T>,
     kernel: &impl WindowKernel<T>,
 ) {
-    let [n_rows, n_columns] = pool.pooled();
     let rows = pool.covered(0, row);
     for column in columns {
         let window = PooledWindow {
@@ -205,11 +193,9 @@ fn row_of_windows<T>(
             columns: pool.covered(1, column),
             width: pool.width,
             column,
-            pooled: ((image * n_rows + row) * n_columns + column) * pool.channels,
             start: image * pool.height * pool.width * pool.channels,
             channels: pool.channels,
             ahead: pool.stride[0].min(pool.height) * pool.width * pool.channels,
-            written: written.clone(),
         };
         by_lanes(&window, tile, kernel);
     }
@@ -225,52 +211,10 @@ fn each_result<T: Number>(pool: &Pool2d, out: &mut [T], kernel: &(impl WindowKer
             #[inline(always)]
             || {
                 let at = [tile.outer / rows, tile.outer % rows];
-                row_of_windows(pool, at, tile.rows.clone(), &(0..pool.height), &mut tile, kernel);
+                row_of_windows(pool, at, tile.rows.clone(), &mut tile, kernel);
             },
         );
     });
-}
-
-/// Elements of a gradient that a tile has, unless one row of windows takes more: a first-level cache holds them.
-const TILE: usize = 4 << 10;
-
-/// Adds up the windows of unpooled images in row-major order; a tile is some rows of an image. A position that belongs to
-/// one window alone needs no zero before it is written.
-fn each_image<T: Number>(pool: &Pool2d, out: &mut [T], kernel: &(impl WindowKernel<T> + Sync)) {
-    if out.is_empty() {
-        // Without elements, the other extents can be any number.
-        return;
-    }
-    let columns = pool.windows()[1];
-    let is_covered = pool.is_disjoint() && pool.is_covered();
-    let positions = pool.height * pool.width;
-    let stride = pool.stride[0].min(pool.height.max(1));
-    // Windows that cross from one tile to the next are looked at for both.
-    let least = if pool.is_disjoint() { 1 } else { pool.window[0].min(pool.height) * 8 };
-    let rows = (TILE / (pool.width * pool.channels).max(1)).max(least).next_multiple_of(stride);
-    // Few tiles of all channels would leave threads without work.
-    let is_few = pool.batch * pool.height.div_ceil(rows) < 8;
-    let channels = if is_few { tile_columns(pool.batch, pool.channels) } else { pool.channels };
-    for_each_tile(
-        out,
-        [pool.batch, positions, pool.channels],
-        [rows * pool.width, channels],
-        pool.work(),
-        &|mut tile| {
-            if !is_covered {
-                tile.rows.clone().for_each(|position| tile.row(position).fill(T::default()));
-            }
-            let written = tile.rows.start / pool.width..tile.rows.end / pool.width;
-            vectorized(
-                #[inline(always)]
-                || {
-                    for row in pool.rows_over(&written) {
-                        row_of_windows(pool, [tile.outer, row], 0..columns, &written, &mut tile, kernel);
-                    }
-                },
-            );
-        },
-    );
 }
 
 /// The elements of each window combined, in row-major order from the unit.
@@ -320,67 +264,5 @@ impl<T: Number> WindowKernel<T> for MaxGather<'_, T> {
             );
         }
         update::<T, LANES>(tile, window.column, channel, |lane, _| found[lane]);
-    }
-}
-
-/// The cotangent of a window added to all its positions.
-struct SumGradient<'x, T> {
-    ct: &'x [T],
-    /// Whether no two windows share a position.
-    is_alone: bool,
-}
-
-impl<T: Number> WindowKernel<T> for SumGradient<'_, T> {
-    #[inline(always)]
-    fn compute<const LANES: usize>(&self, window: &PooledWindow, tile: &mut TileView<'_, T>, channel: usize) {
-        let ct: [T; LANES] = lanes(self.ct, window.pooled + channel);
-        let alone = ct.map(|ct| T::default().plus(ct));
-        window.each_written(
-            #[inline(always)]
-            |position| {
-                if self.is_alone {
-                    update::<T, LANES>(tile, position, channel, |lane, _| alone[lane]);
-                } else {
-                    update::<T, LANES>(tile, position, channel, |lane, old| old.plus(ct[lane]));
-                }
-            },
-        );
-    }
-}
-
-/// The cotangent of a window added at the place of its maximum.
-struct MaxGradient<'x, T> {
-    x: &'x [T],
-    ct: &'x [T],
-    /// Whether no two windows share a position.
-    is_alone: bool,
-}
-
-impl<T: Number> WindowKernel<T> for MaxGradient<'_, T> {
-    #[inline(always)]
-    fn compute<const LANES: usize>(&self, window: &PooledWindow, tile: &mut TileView<'_, T>, channel: usize) {
-        let Some(places) = window.maxima::<T, LANES>(self.x, channel) else { return };
-        let ct: [T; LANES] = lanes(self.ct, window.pooled + channel);
-        // A choice per position of the window, for each lane has a place of its own to write to.
-        if self.is_alone {
-            let alone = ct.map(|ct| T::default().plus(ct));
-            window.each_written(
-                #[inline(always)]
-                |position| {
-                    let new = |lane: usize| if places[lane] == position as u32 { alone[lane] } else { T::default() };
-                    update::<T, LANES>(tile, position, channel, |lane, _| new(lane));
-                },
-            );
-            return;
-        }
-        window.each_written(
-            #[inline(always)]
-            |position| {
-                update::<T, LANES>(tile, position, channel, |lane, old| {
-                    let sum = old.plus(ct[lane]);
-                    if places[lane] == position as u32 { sum } else { old }
-                });
-            },
-        );
     }
 }

@@ -1,0 +1,81 @@
+//! Pooling by windows that move on by one column at a time.
+//!
+//! Results that follow each other in a row, whatever their columns and channels, are combined from elements that follow
+//! each other at every place of their windows. Elements of a row of results are the vector axis therefore, so that images
+//! of one to three channels fill vectors as well as others, and some hundred bytes of results stay in registers over all
+//! places.
+
+use std::ops::Range;
+
+use super::{Lanewise, Pool2d, by_lanes, lanes};
+use crate::library::number::Number;
+use crate::library::view::{for_each_chunk, vectorized};
+
+/// Whether windows move on by one column at a time, and there are any.
+pub(super) fn is_sliding(pool: &Pool2d) -> bool {
+    pool.stride[1] == 1 && !pool.windows().contains(&0)
+}
+
+/// The elements of each window combined, in row-major order from the unit.
+pub(super) fn fold<T: Number>(pool: &Pool2d, x: &[T], unit: T, combine: impl Fn(T, T) -> T + Sync, out: &mut [T]) {
+    let (&Pool2d { height, width, channels, .. }, [n_rows, n_windows]) = (pool, pool.windows());
+    let alike: Vec<_> = pool.alike(n_windows, |window| pool.covered(1, window)).collect();
+    for_each_chunk(out, n_windows * channels, pool.work(), &|index, out| {
+        let (image, row) = (index / n_rows, index % n_rows);
+        let rows = pool.covered(0, row);
+        vectorized(
+            #[inline(always)]
+            || {
+                for (windows, columns) in &alike {
+                    by_lanes(
+                        windows.len() * channels,
+                        &mut FoldWindows {
+                            x,
+                            rows: image * height + rows.start..image * height + rows.end,
+                            columns: columns.clone(),
+                            line: width * channels,
+                            channels,
+                            unit,
+                            combine: &combine,
+                            out: &mut out[windows.start * channels..windows.end * channels],
+                        },
+                    );
+                }
+            },
+        );
+    });
+}
+
+/// Windows that follow each other.
+struct FoldWindows<'x, T, F> {
+    x: &'x [T],
+    /// The rows of all images in each window.
+    rows: Range<usize>,
+    /// The columns in the first window.
+    columns: Range<usize>,
+    /// Elements of a row.
+    line: usize,
+    channels: usize,
+    unit: T,
+    combine: &'x F,
+    out: &'x mut [T],
+}
+
+impl<T: Number, F: Fn(T, T) -> T> Lanewise<T> for FoldWindows<'_, T, F> {
+    // Additions of eight vectors of 32 bytes hide how long one takes.
+    const BYTES: usize = 256;
+
+    #[inline(always)]
+    fn compute<const LANES: usize>(&mut self, at: usize) {
+        let mut folded = [self.unit; LANES];
+        for row in self.rows.clone() {
+            for column in self.columns.clone() {
+                let x: [T; LANES] = lanes(self.x, row * self.line + column * self.channels + at);
+                for lane in 0..LANES {
+                    folded[lane] = (self.combine)(folded[lane], x[lane]);
+                }
+            }
+        }
+        self.out[at..at + LANES].copy_from_slice(&folded);
+    }
+}
