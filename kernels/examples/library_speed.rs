@@ -105,6 +105,8 @@ fn add_pools(kernels: &mut Vec<(String, Library)>) {
         ([8, 28, 64], [5, 1, 2]),
         ([1, 7, 512], [3, 1, 1]),
         ([8, 56, 64], [3, 2, 1]),
+        ([8, 64, 1], [3, 2, 1]),
+        ([1, 56, 512], [28, 28, 0]),
     ] {
         for (pass, kind) in [
             (PoolPass::Forward, PoolKind::Max),

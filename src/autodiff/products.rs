@@ -56,7 +56,7 @@ impl Product {
 
 /// The cotangent of a value whose permutation has a product as its cotangent, if the rows of the product are the value's
 /// last axis: the product in the other order of the transposed operands, which products read as they lie. Its columns are
-/// that axis then, so that the result is written by whole rows, and most often needs no permutation any more.
+/// that axis then: the permutation that is left, if one is, moves whole rows.
 pub(super) fn turned_cotangent(tape: &Arc<Tape>, op: &Op, ct: &Tensor, at: Caller) -> Option<Tensor> {
     let Op::Permute(Permute { perm }) = op else { return None };
     let rows = ct.rank().checked_sub(2)?;

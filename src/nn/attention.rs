@@ -18,15 +18,18 @@ pub enum Mask {
     Causal,
 }
 
-/// Queries up to which scores lie in memory, of which they then take about as much as keys and values do. The kernel that
-/// keeps them out of it computes them twice, packs keys and values for every 128 queries, and has 32 queries in a strip.
-const FEW_QUERIES: usize = 64;
+/// Whether scores lie in memory: of fewer than eight queries, and of up to 64 if scores take no more memory than keys and
+/// values. The kernel that keeps scores out of it computes them twice, packs keys and values for every 128 queries, and has
+/// 32 queries in a strip.
+fn keeps_scores(n_queries: usize, features: usize) -> bool {
+    n_queries < 8 || n_queries <= features.min(64)
+}
 
 /// Softmax attention over `[batch, position, head, feature]`: for each head and query the mean of the values, weighted
 /// by the softmax of `scale` times the products of the query with the keys.
 ///
-/// On the processor, the scores of more than 64 queries need no memory, in the gradient either, and a causal mask halves
-/// the work; a weight below about 2^-100 of the largest (2^-938 in `f64`) counts as zero there.
+/// On the processor, the scores of more than 64 queries need no memory, in the gradient either, nor do those of eight or more
+/// if a key and its value have fewer features than there are queries; a causal mask then halves the work, and a weight below about 2^-100 of the largest (2^-938 in `f64`) counts as zero there.
 ///
 /// ```
 /// use retape::{Tensor, nn};
@@ -43,7 +46,8 @@ pub fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, scale: f64, m
     let causal = mask == Mask::Causal;
     let has_kernel = queries.device() == Device::Cpu && matches!(queries.dtype(), DType::F32 | DType::F64);
     // Without keys, the logarithm of the sum of no powers is -inf, which a trap would find.
-    if has_kernel && queries.extent(1) > FEW_QUERIES && keys.extent(1) > 0 {
+    let few = keeps_scores(queries.extent(1), keys.extent(3) + values.extent(3));
+    if has_kernel && !few && keys.extent(1) > 0 {
         return attend(queries, keys, values, scale, causal);
     }
     let scores = einsum("bqhd,bkhd->bhqk", &[queries, keys]) * scale;

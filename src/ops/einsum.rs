@@ -192,19 +192,23 @@ impl LetteredTensor {
         let batch = pick(self, &|c| shared(c) && result.contains(&c));
         let contracted = pick(self, &|c| shared(c) && !result.contains(&c));
         let (left, right) = (pick(self, &|c| !shared(c)), pick(other, &|c| !shared(c)));
-        if !contracted.is_empty() && !right.is_empty() && result.last().is_some_and(|last| left.contains(last)) {
-            // The columns of a product lie together, so they are what lies together in the result.
-            return other.times(self, result, at);
-        }
+        let is_turned = !contracted.is_empty()
+            && !right.is_empty()
+            && result.last().is_some_and(|last| left.contains(last))
+            && self.tensor.dtype().is_float()
+            && self.tensor.dtype() == other.tensor.dtype();
+        // The columns of a product lie together, so they are what lies together in the result.
+        let [(a, left), (b, right)] =
+            if is_turned { [(other, right), (self, left)] } else { [(self, left), (other, right)] };
         let letters = [&batch[..], &left, &right].concat();
         if contracted.is_empty() || (left.is_empty() && right.is_empty()) {
             // An operand with all letters, the first one if both have them, stays as it lies, and so does its gradient.
             let all = match (left.is_empty(), right.is_empty()) {
-                (_, true) => self.letters.clone(),
-                (true, false) => other.letters.clone(),
+                (_, true) => a.letters.clone(),
+                (true, false) => b.letters.clone(),
                 (false, false) => letters.clone(),
             };
-            let product = &self.spread(&all, at) * &other.spread(&all, at);
+            let product = &a.spread(&all, at) * &b.spread(&all, at);
             return LetteredTensor { tensor: product, letters: all }.summed(|c| letters.contains(&c), at);
         }
         let group = |from: &LetteredTensor, first: &[char], second: &[char]| {
@@ -212,7 +216,7 @@ impl LetteredTensor {
             let merged = [first, second].map(|part| part.iter().map(|&c| from.extent(c)).product());
             ordered.tensor.reshape_at(batch.iter().map(|&c| from.extent(c)).chain(merged).collect(), at)
         };
-        let product = group(self, &left, &contracted).matmul(&group(other, &contracted, &right));
+        let product = group(a, &left, &contracted).matmul(&group(b, &contracted, &right));
         let either = |c: char| if self.letters.contains(&c) { self.extent(c) } else { other.extent(c) };
         let shape = letters.iter().map(|&c| either(c)).collect();
         LetteredTensor { tensor: product.unless_poisoned(|product| product.reshape_at(shape, at)), letters }

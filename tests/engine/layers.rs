@@ -251,8 +251,8 @@ fn attention_by_scores(x: &[Tensor; 3], scale: f64, mask: Mask) -> Tensor {
 #[test]
 fn attention_of_many_queries_is_the_formula() -> Result<()> {
     for mask in [Mask::None, Mask::Causal] {
-        // The first has its scores in memory, the others go by the kernel.
-        for (queries, keys) in [(40, 150), (70, 3), (100, 150), (150, 40)] {
+        // Scores of the first lie in memory.
+        for (queries, keys) in [(8, 30), (10, 3), (40, 150), (150, 40)] {
             let draw = |stream: u64, n: usize, features: usize| {
                 retape::random::normal(&Key::new(stream), [2, n, 2, features], DType::F64)
             };
@@ -280,29 +280,29 @@ fn attention_of_many_queries_is_the_formula() -> Result<()> {
 
 #[test]
 fn hidden_values_count_as_zero_times_what_they_are() -> Result<()> {
-    let x = Tensor::ones([1, 72, 1, 2]);
-    let mut values = vec![1.0_f32; 144];
-    values[143] = f32::INFINITY;
-    let v = Tensor::from_vec(values, [1, 72, 1, 2])?;
+    let x = Tensor::ones([1, 40, 1, 2]);
+    let mut values = vec![1.0_f32; 80];
+    values[79] = f32::INFINITY;
+    let v = Tensor::from_vec(values, [1, 40, 1, 2])?;
     for attention in [
         |x: &[Tensor; 3]| nn::attention(&x[0], &x[1], &x[2], 1.0, Mask::Causal),
         |x: &[Tensor; 3]| attention_by_scores(x, 1.0, Mask::Causal),
     ] {
         let y = attention(&[x.clone(), x.clone(), v.clone()]).to_vec::<f32>()?;
         assert!(y.iter().step_by(2).all(|y| (y - 1.0).abs() < 1e-6), "{y:?}");
-        assert!(y[1..143].iter().step_by(2).all(|y| y.is_nan()) && y[143] == f32::INFINITY, "{y:?}");
+        assert!(y[1..79].iter().step_by(2).all(|y| y.is_nan()) && y[79] == f32::INFINITY, "{y:?}");
     }
     // Of no key there is no mean.
     let none = Tensor::zeros([1, 0, 1, 2]);
     let mean = accelerate(|x: &Tensor, none: &Tensor| nn::attention(x, none, none, 1.0, Mask::None));
     mean.configure(|options| options.trap_nonfinite = true);
-    close(&mean.call(&x, &none)?, &[0.0; 144], 0.0);
+    close(&mean.call(&x, &none)?, &[0.0; 80], 0.0);
     Ok(())
 }
 
 #[test]
 fn means_of_large_values_do_not_overflow() -> Result<()> {
-    let (q, k) = (Tensor::zeros([1, 72, 1, 2]), Tensor::zeros([1, 700, 1, 2]));
+    let (q, k) = (Tensor::zeros([1, 40, 1, 2]), Tensor::zeros([1, 700, 1, 2]));
     let v = Tensor::full([1, 700, 1, 3], 3e38_f32);
     let y = nn::attention(&q, &k, &v, 1.0, Mask::None).to_vec::<f32>()?;
     assert!(y.iter().all(|y| (y / 3e38 - 1.0).abs() < 1e-5), "{y:?}");

@@ -161,7 +161,7 @@ fn threads_and_repetition_change_no_bit() {
     training_steps();
     for dtype in [DType::F32, DType::F64] {
         let of = |shape: &[usize], seed| numbers(dtype, shape, seed);
-        check("attention", attention, &[2, 3, 4].map(|seed| of(&[2, 77, 3, 16], seed)));
+        check("attention", attention, &[2, 3, 4].map(|seed| of(&[2, 37, 3, 16], seed)));
         check("softmax", softmax, &[of(&[301, 97], 5)]);
         check("sums", sums, &[of(&[513, 1021], 6), of(&[3, 100_003], 7)]);
         check("products", products, &[of(&[127, 259], 8), of(&[259, 65], 9)]);

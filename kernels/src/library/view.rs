@@ -135,6 +135,17 @@ impl<T> TileView<'_, T> {
         unsafe { slice::from_raw_parts_mut(self.start.add((row - self.rows.start) * self.stride), self.columns.len()) }
     }
 
+    /// The elements of one row of the tile, or of some rows if there is no gap between two.
+    #[inline(always)]
+    pub(crate) fn rows(&mut self, rows: Range<usize>) -> &mut [T] {
+        if rows.len() == 1 {
+            return self.row(rows.start);
+        }
+        let (first, len) = (self.rows.start, self.columns.len());
+        let all = self.contiguous().unwrap_or_default();
+        &mut all[(rows.start - first) * len..(rows.end - first) * len]
+    }
+
     /// All elements of the tile, if its rows follow each other without a gap.
     pub(crate) fn contiguous(&mut self) -> Option<&mut [T]> {
         // SAFETY: without gaps, the rows of `row` are one run of elements of the tile.

@@ -1,9 +1,13 @@
 //! Operations and bytes of work, counted from shapes.
 
 use retape_kernels::ir;
-use retape_kernels::library::{Cholesky, Conv2d, ConvPass, Philox, Pool2d, PoolKind, PoolPass};
+use retape_kernels::library::{
+    Attention, AttentionPass, Cholesky, Conv2d, ConvPass, MatMul, MatrixLayout as Strided, Philox, Pool2d, PoolKind,
+    PoolPass,
+};
 use retape_kernels::{Place, Step, StepCost, Work};
-use retape_runtime::DType;
+use retape_runtime::{DType, Scalar};
+use smallvec::SmallVec;
 
 use crate::execute::step;
 
@@ -105,6 +109,37 @@ fn library_kernels_count_the_terms_of_their_sums() {
     let cholesky = Cholesky { dtype: DType::F32, batch: 2, n: 30 };
     assert_eq!(Work::library(cholesky).cost().flops, 2 * 30 * 30 * 30 / 3);
     assert_eq!(Work::library(Philox { len: 64, stream: 0 }).cost().operations(), 0);
+}
+
+/// Operands with strides count what is read of their buffers: parts of one projection, and a matrix for a whole batch.
+#[test]
+fn operands_with_strides_count_what_is_read() {
+    let part = |offset: usize| Strided {
+        offset,
+        batch_strides: SmallVec::from_slice(&[10 * 96, 8]),
+        row_stride: 96,
+        col_stride: 1,
+    };
+    let attention = Attention {
+        dtype: DType::F32,
+        batch: 3,
+        heads: 4,
+        queries: 10,
+        keys: 10,
+        features: 8,
+        value_features: 8,
+        causal: false,
+        scale: Scalar::from_f64(1.0, DType::F32),
+        operands: vec![part(0), part(32), part(64)],
+        joined: false,
+        pass: AttentionPass::Forward,
+    };
+    // Three parts, and a result with a logarithm for each query and head.
+    let elements = 3 * 3 * 10 * 32 + 3 * 10 * 32 + 3 * 4 * 10;
+    assert_eq!(Work::library(attention).cost().bytes, 4 * elements);
+    let mut product = MatMul::contiguous(DType::F32, &[6], [5, 7, 9]);
+    product.b.batch_strides[0] = 0;
+    assert_eq!(Work::library(product).cost().bytes, 4 * (6 * 5 * 9 + 9 * 7 + 6 * 5 * 7));
 }
 
 /// Bytes that a step of a launch hands on to a later one lie in a cache.

@@ -6,15 +6,15 @@
 
 use std::ops::Range;
 
-use super::{Lanewise, Pool2d, by_lanes, lanes};
+use super::{ColumnRun, ENOUGH_TILES, Lanewise, Pool2d, PoolKind, alike, by_lanes, lanes};
 use crate::library::number::Number;
-use crate::library::view::{TileView, for_each_tile, vectorized};
+use crate::library::view::{TileView, for_each_tile, tile_columns, vectorized};
 
 /// Cotangents that a row of windows sends to the image.
 trait Sent<T> {
     /// Adds what windows send to elements that follow each other, as the windows' elements do from `window` on: each is
     /// at the same place of its window.
-    fn add<const LANES: usize>(&self, window: usize, place: u32, sums: [T; LANES]) -> [T; LANES];
+    fn add<const LANES: usize>(&self, window: usize, place: u32, sums: &mut [T; LANES]);
 }
 
 /// The cotangents of sums go to all places.
@@ -22,9 +22,11 @@ struct ToAll<'x, T>(&'x [T]);
 
 impl<T: Number> Sent<T> for ToAll<'_, T> {
     #[inline(always)]
-    fn add<const LANES: usize>(&self, window: usize, _: u32, sums: [T; LANES]) -> [T; LANES] {
+    fn add<const LANES: usize>(&self, window: usize, _: u32, sums: &mut [T; LANES]) {
         let ct: [T; LANES] = lanes(self.0, window);
-        std::array::from_fn(|lane| sums[lane].plus(ct[lane]))
+        for lane in 0..LANES {
+            sums[lane] = sums[lane].plus(ct[lane]);
+        }
     }
 }
 
@@ -36,35 +38,57 @@ struct ToPlaces<'x, T> {
 
 impl<T: Number> Sent<T> for ToPlaces<'_, T> {
     #[inline(always)]
-    fn add<const LANES: usize>(&self, window: usize, place: u32, sums: [T; LANES]) -> [T; LANES] {
+    fn add<const LANES: usize>(&self, window: usize, place: u32, sums: &mut [T; LANES]) {
         let (ct, places): ([T; LANES], [u32; LANES]) = (lanes(self.ct, window), lanes(self.places, window));
-        std::array::from_fn(|lane| {
+        for lane in 0..LANES {
             // Both are computed before one is chosen, so that the choice needs no branch.
             let (old, new) = (sums[lane], sums[lane].plus(ct[lane]));
-            if places[lane] == place { new } else { old }
-        })
+            sums[lane] = if places[lane] == place { new } else { old };
+        }
     }
 }
+
+/// Columns beyond which their runs are not kept, if each is one by itself.
+const LONG: usize = 1 << 12;
 
 /// A pooling whose gradient is computed.
 pub(super) struct Gradient<'p> {
     pool: &'p Pool2d,
-    /// Columns of the image, and the columns of the windows over the first: over each other one they are shifted as far as
-    /// it is.
-    columns: Vec<(Range<usize>, Range<usize>)>,
-    /// Columns of windows, and the columns of the image in the first, likewise.
-    windows: Vec<(Range<usize>, Range<usize>)>,
+    /// Image rows and channels of a task.
+    block: [usize; 2],
+    /// Whether no two windows share a position, so that elements need no other ones, and no zeros, before they are written.
+    is_alone: bool,
+    /// Whether each position is in a window besides.
+    is_set: bool,
+    /// Columns of the image with the columns of the windows over them: those that move on together in one run, if a task has
+    /// all channels, else one by one, unless they are very many.
+    columns: Vec<ColumnRun>,
+    /// Columns of windows with the columns of the image in them, likewise.
+    windows: Vec<ColumnRun>,
 }
 
 impl Gradient<'_> {
+    /// The pooling, cut into tasks: into as few as threads are busy with, if places of windows that reach from one into the
+    /// next are found for both.
     pub(super) fn of(pool: &Pool2d) -> Gradient<'_> {
-        let windows_over = |column: usize| pool.over(1, &(column..column + 1));
-        let covered = |window: usize| pool.covered(1, window);
-        Gradient {
-            pool,
-            columns: pool.alike(pool.width, windows_over).collect(),
-            windows: pool.alike(pool.windows()[1], covered).collect(),
+        let (&Pool2d { batch, height, channels, window, stride, kind, .. }, [_, n_windows]) = (pool, pool.windows());
+        let least = match kind {
+            PoolKind::Sum => 1,
+            PoolKind::Max => window[0].saturating_mul(if pool.is_disjoint() { 1 } else { 4 }),
+        };
+        let n_tiles = (4 * ENOUGH_TILES).div_ceil(batch.max(1)).min(height / least).max(1);
+        let rows = height.div_ceil(n_tiles).next_multiple_of(stride[0].min(height.max(1)));
+        let outer = batch.saturating_mul(height.div_ceil(rows.max(1)));
+        let some = if outer < ENOUGH_TILES / 2 { tile_columns(outer, channels) } else { channels };
+        let is_alone = pool.is_disjoint();
+        let is_set = is_alone && pool.is_covered();
+        let mut gradient = Gradient { pool, block: [rows, some], is_alone, is_set, columns: vec![], windows: vec![] };
+        let joins = stride[1] == 1 && some >= channels;
+        if pool.n_unpooled() > 0 && (joins || pool.width.max(n_windows) <= LONG) {
+            gradient.columns = alike(pool.width, joins, |column| pool.over(1, &(column..column + 1)));
+            gradient.windows = alike(n_windows, joins, |window| pool.covered(1, window));
         }
+        gradient
     }
 
     /// The cotangent of each window added to all its positions.
@@ -93,7 +117,7 @@ impl Gradient<'_> {
                     tile,
                     #[inline(always)]
                     |row, line, tile| {
-                        self.find_places(x, [tile.outer, row], &mut places);
+                        self.find_places(x, row, tile, &mut places);
                         self.add(row, &ToPlaces { ct: &ct[line], places: &places }, tile);
                     },
                 );
@@ -106,101 +130,151 @@ impl Gradient<'_> {
         self.pool.windows()[1] * self.pool.channels
     }
 
-    /// Calls `body` with tiles of some rows of an image each, as few as give each thread work: windows that cross from one
-    /// to the next are looked at for both.
+    /// Calls `body` with tiles of some channels of some rows of an image each.
     fn each_tile<T: Number>(&self, out: &mut [T], body: impl Fn(&mut TileView<'_, T>) + Sync) {
-        /// Tiles from which on threads have an even share.
-        const ENOUGH: usize = 8;
-        let Pool2d { batch, height, width, channels, window, .. } = *self.pool;
         if out.is_empty() {
             // Without elements, the other extents can be any number.
             return;
         }
-        let least = if self.pool.is_disjoint() { 1 } else { 2 * window[0].min(height) };
-        let rows = height.div_ceil(ENOUGH.div_ceil(batch)).max(least);
-        for_each_tile(
-            out,
-            [batch, height, width * channels],
-            [rows, width * channels],
-            self.pool.work(),
-            &|mut tile| {
-                vectorized(
-                    #[inline(always)]
-                    || body(&mut tile),
-                );
-            },
-        );
+        let &Pool2d { batch, height, width, channels, .. } = self.pool;
+        let [rows, some] = self.block;
+        for_each_tile(out, [batch, height * width, channels], [rows * width, some], self.pool.work(), &|mut tile| {
+            vectorized(
+                #[inline(always)]
+                || body(&mut tile),
+            );
+        });
     }
 
     /// Calls `body` with each row of windows that reaches into a tile, and with its elements in the pooled images. Rows of
-    /// the tile are filled with zeros before.
+    /// the tile are set to zero before.
     #[inline(always)]
     fn each_row<T: Number>(
         &self,
         tile: &mut TileView<'_, T>,
         mut body: impl FnMut(usize, Range<usize>, &mut TileView<'_, T>),
     ) {
-        let ([n_rows, _], line, end) = (self.pool.windows(), self.line(), tile.rows.end);
-        let mut unset = tile.rows.start;
-        for row in self.pool.over(0, &tile.rows) {
-            let covered = self.pool.covered(0, row).end.clamp(unset, end);
-            (unset..covered).for_each(|row| tile.row(row).fill(T::default()));
+        let ([n_rows, _], width) = (self.pool.windows(), self.pool.width);
+        let (mut unset, end) = (tile.rows.start, tile.rows.end);
+        for row in self.pool.over(0, &(unset / width..end / width)) {
+            let covered = (self.pool.covered(0, row).end * width).clamp(unset, end);
+            self.fill_with_zeros(tile, unset..covered);
             unset = covered;
-            let start = (tile.outer * n_rows + row) * line;
-            body(row, start..start + line, tile);
+            let start = (tile.outer * n_rows + row) * self.line();
+            body(row, start..start + self.line(), tile);
         }
-        (unset..end).for_each(|row| tile.row(row).fill(T::default()));
+        self.fill_with_zeros(tile, unset..end);
     }
 
-    /// Finds the place of each maximum in a row of windows.
+    /// Sets some rows of a tile to zero, unless each element is written anyway.
     #[inline(always)]
-    fn find_places<T: Number>(&self, x: &[T], [image, row]: [usize; 2], places: &mut [u32]) {
-        let Pool2d { height, width, channels, .. } = *self.pool;
-        let rows = self.pool.covered(0, row);
-        for (windows, columns) in &self.windows {
-            let places = &mut places[windows.start * channels..windows.end * channels];
-            if rows.is_empty() || columns.is_empty() {
-                // Nothing is sent anywhere.
-                continue;
-            }
-            by_lanes(
-                places.len(),
-                &mut FindPlaces {
-                    x: &x[((image * height + rows.start) * width + columns.start) * channels..],
-                    extent: [rows.len(), columns.len()],
-                    line: width * channels,
-                    channels,
-                    first: self.pool.place([row, windows.start], [rows.start, columns.start]),
-                    window: self.pool.window[1] as u32,
-                    places,
-                },
-            );
+    fn fill_with_zeros<T: Number>(&self, tile: &mut TileView<'_, T>, rows: Range<usize>) {
+        if self.is_set {
+            return;
         }
+        if tile.contiguous().is_some() {
+            tile.rows(rows).fill(T::default());
+        } else {
+            rows.for_each(|row| tile.row(row).fill(T::default()));
+        }
+    }
+
+    /// Finds the place of each maximum in a row of windows, for the channels of a tile. Places lie as windows do.
+    #[inline(always)]
+    fn find_places<T: Number>(&self, x: &[T], row: usize, tile: &TileView<'_, T>, places: &mut [u32]) {
+        let &Pool2d { height, width, channels, .. } = self.pool;
+        let (rows, some) = (self.pool.covered(0, row), &tile.columns);
+        if rows.is_empty() {
+            // Nothing is sent anywhere.
+            return;
+        }
+        let first = (rows.start + self.pool.padding[0][0] - row * self.pool.stride[0]) * self.pool.window[1];
+        let line = (tile.outer * height + rows.start) * width;
+        let covered = |window: usize| self.pool.covered(1, window);
+        each_run(
+            &self.windows,
+            self.pool.windows()[1],
+            covered,
+            #[inline(always)]
+            |windows, columns| {
+                if columns.is_empty() {
+                    return;
+                }
+                let len = (windows.len() - 1) * channels + some.len();
+                by_lanes(
+                    len,
+                    &mut FindPlaces {
+                        x: &x[(line + columns.start) * channels + some.start..],
+                        extent: [rows.len(), columns.len()],
+                        line: width * channels,
+                        channels,
+                        first: (first + self.column_in(windows.start, columns.start)) as u32,
+                        window: self.pool.window[1] as u32,
+                        places: &mut places[windows.start * channels + some.start..][..len],
+                    },
+                );
+            },
+        );
     }
 
     /// Adds what a row of windows sends to the rows of the image below it that a tile has.
     #[inline(always)]
     fn add<T: Number>(&self, row: usize, sent: &impl Sent<T>, tile: &mut TileView<'_, T>) {
-        let (covered, channels) = (self.pool.covered(0, row), self.pool.channels);
-        for line in covered.start.max(tile.rows.start)..covered.end.min(tile.rows.end) {
-            let out = tile.row(line);
-            for (columns, windows) in &self.columns {
-                if windows.is_empty() {
-                    continue;
-                }
-                by_lanes(
-                    columns.len() * channels,
-                    &mut AddSent {
-                        sent,
-                        windows: windows.clone(),
-                        channels,
-                        place: self.pool.place([row, windows.start], [line, columns.start]),
-                        stride: self.pool.stride[1] as u32,
-                        out: &mut out[columns.start * channels..columns.end * channels],
-                    },
-                );
-            }
+        let &Pool2d { width, channels, .. } = self.pool;
+        let (covered, first) = (self.pool.covered(0, row), tile.columns.start);
+        let lines = covered.start.max(tile.rows.start / width)..covered.end.min(tile.rows.end / width);
+        let over = |column: usize| self.pool.over(1, &(column..column + 1));
+        for line in lines {
+            let place = (line + self.pool.padding[0][0] - row * self.pool.stride[0]) * self.pool.window[1];
+            each_run(
+                &self.columns,
+                width,
+                over,
+                #[inline(always)]
+                |columns, windows| {
+                    if windows.is_empty() {
+                        return;
+                    }
+                    let out = tile.rows(line * width + columns.start..line * width + columns.end);
+                    by_lanes(
+                        out.len(),
+                        &mut AddSent {
+                            sent,
+                            windows: windows.clone(),
+                            channels,
+                            first,
+                            place: (place + self.column_in(windows.start, columns.start)) as u32,
+                            stride: self.pool.stride[1] as u32,
+                            is_alone: self.is_alone,
+                            out,
+                        },
+                    );
+                },
+            );
         }
+    }
+
+    /// The place of a column of the image in the windows of a column.
+    #[inline(always)]
+    fn column_in(&self, window: usize, column: usize) -> usize {
+        column + self.pool.padding[1][0] - window * self.pool.stride[1]
+    }
+}
+
+/// Calls `body` with the runs that are known, or else with each column below `end` by itself.
+#[inline(always)]
+fn each_run(
+    known: &[ColumnRun],
+    end: usize,
+    range: impl Fn(usize) -> Range<usize>,
+    mut body: impl FnMut(&Range<usize>, &Range<usize>),
+) {
+    for (columns, range) in known {
+        body(columns, range);
+    }
+    let rest = if known.is_empty() { 0..end } else { 0..0 };
+    for column in rest {
+        body(&(column..column + 1), &range(column));
     }
 }
 
@@ -250,9 +324,13 @@ struct AddSent<'x, T, S> {
     /// The columns of the windows over the first column.
     windows: Range<usize>,
     channels: usize,
+    /// The first channel.
+    first: usize,
     /// The place of the first column in the first window, and how far it is in each window from that in the next.
     place: u32,
     stride: u32,
+    /// Whether nothing else is sent to these elements.
+    is_alone: bool,
     out: &'x mut [T],
 }
 
@@ -261,9 +339,10 @@ impl<T: Number, S: Sent<T>> Lanewise<T> for AddSent<'_, T, S> {
 
     #[inline(always)]
     fn compute<const LANES: usize>(&mut self, at: usize) {
-        let (mut sums, mut place) = (lanes(self.out, at), self.place);
+        let mut sums: [T; LANES] = if self.is_alone { [T::default(); LANES] } else { lanes(self.out, at) };
+        let mut place = self.place;
         for window in self.windows.clone() {
-            sums = self.sent.add::<LANES>(window * self.channels + at, place, sums);
+            self.sent.add::<LANES>(window * self.channels + self.first + at, place, &mut sums);
             place = place.wrapping_sub(self.stride);
         }
         self.out[at..at + LANES].copy_from_slice(&sums);

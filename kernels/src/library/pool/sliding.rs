@@ -7,9 +7,9 @@
 
 use std::ops::Range;
 
-use super::{Lanewise, Pool2d, by_lanes, lanes};
+use super::{ENOUGH_TILES, Lanewise, Pool2d, alike, by_lanes, lanes};
 use crate::library::number::Number;
-use crate::library::view::{for_each_chunk, vectorized};
+use crate::library::view::{for_each_tile, vectorized};
 
 /// Whether windows move on by one column at a time, and there are any.
 pub(super) fn is_sliding(pool: &Pool2d) -> bool {
@@ -18,26 +18,40 @@ pub(super) fn is_sliding(pool: &Pool2d) -> bool {
 
 /// The elements of each window combined, in row-major order from the unit.
 pub(super) fn fold<T: Number>(pool: &Pool2d, x: &[T], unit: T, combine: impl Fn(T, T) -> T + Sync, out: &mut [T]) {
-    let (&Pool2d { height, width, channels, .. }, [n_rows, n_windows]) = (pool, pool.windows());
-    let alike: Vec<_> = pool.alike(n_windows, |window| pool.covered(1, window)).collect();
-    for_each_chunk(out, n_windows * channels, pool.work(), &|index, out| {
-        let (image, row) = (index / n_rows, index % n_rows);
-        let rows = pool.covered(0, row);
+    if out.is_empty() {
+        // Without elements, the other extents can be any number.
+        return;
+    }
+    let (&Pool2d { batch, height, width, channels, .. }, [n_rows, n_windows]) = (pool, pool.windows());
+    let alike = alike(n_windows, true, |window| pool.covered(1, window));
+    let extents = [batch * n_rows, n_windows, channels];
+    // Few rows are cut into some windows each.
+    let block = [n_windows.div_ceil(ENOUGH_TILES.div_ceil(extents[0])), channels];
+    for_each_tile(out, extents, block, pool.work(), &|mut tile| {
+        let (image, row) = (tile.outer / n_rows, tile.outer % n_rows);
+        let (rows, first) = (pool.covered(0, row), tile.rows.start);
+        let held = tile.rows.clone();
+        let Some(out) = tile.contiguous() else { return };
         vectorized(
             #[inline(always)]
             || {
                 for (windows, columns) in &alike {
+                    let here = windows.start.max(held.start)..windows.end.min(held.end);
+                    if here.is_empty() {
+                        continue;
+                    }
+                    let moved = here.start - windows.start;
                     by_lanes(
-                        windows.len() * channels,
+                        here.len() * channels,
                         &mut FoldWindows {
                             x,
                             rows: image * height + rows.start..image * height + rows.end,
-                            columns: columns.clone(),
+                            columns: columns.start + moved..columns.end + moved,
                             line: width * channels,
                             channels,
                             unit,
                             combine: &combine,
-                            out: &mut out[windows.start * channels..windows.end * channels],
+                            out: &mut out[(here.start - first) * channels..(here.end - first) * channels],
                         },
                     );
                 }
