@@ -142,8 +142,7 @@ impl<T> TileView<'_, T> {
             return self.row(rows.start);
         }
         let (first, len) = (self.rows.start, self.columns.len());
-        let all = self.contiguous().unwrap_or_default();
-        &mut all[(rows.start - first) * len..(rows.end - first) * len]
+        &mut self.contiguous().expect("rows without a gap")[(rows.start - first) * len..(rows.end - first) * len]
     }
 
     /// All elements of the tile, if its rows follow each other without a gap.

@@ -31,7 +31,7 @@ pub(super) fn fold<T: Number>(pool: &Pool2d, x: &[T], unit: T, combine: impl Fn(
         let (image, row) = (tile.outer / n_rows, tile.outer % n_rows);
         let (rows, first) = (pool.covered(0, row), tile.rows.start);
         let held = tile.rows.clone();
-        let Some(out) = tile.contiguous() else { return };
+        let out = tile.rows(held.clone());
         vectorized(
             #[inline(always)]
             || {
