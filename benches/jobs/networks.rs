@@ -4,7 +4,7 @@ use retape::nn;
 use retape::ops::{ConvOptions, Padding};
 use retape::{DType, Tensor, concat, einsum, stack};
 
-use super::{Job, energy, forward, job, numbers, product, same};
+use super::{Job, attention, energy, forward, job, numbers, product, same};
 
 const EPSILON: f64 = 1e-5;
 
@@ -240,6 +240,23 @@ fn bottleneck(x: &[Tensor]) -> Tensor {
     (&x[0] + h.conv2d(&x[3], ConvOptions::same())).relu()
 }
 
+/// The structural similarity of two images under windows of 7x7, as Wang et al. (2004) define it, with means for weights.
+fn structural_similarity(x: &[Tensor]) -> Tensor {
+    let mean = |x: &Tensor| x.avg_pool2d([7, 7], [1, 1], Padding::Valid);
+    let [u, v] = [&x[0], &x[1]].map(mean);
+    let [uu, vv] = [(&x[0], &u), (&x[1], &v)].map(|(x, mean_of_x)| mean(&x.square()) - mean_of_x.square());
+    let uv = mean(&(&x[0] * &x[1])) - &u * &v;
+    let (means, variances) = (u.square() + v.square() + 0.01, uu + vv + 0.03);
+    ((&u * &v * 2.0 + 0.01) * (uv * 2.0 + 0.03) / (means * variances)).mean(..)
+}
+
+/// Sums of messages along 40,000 edges of a graph with 2,000 nodes.
+fn messages(x: &[Tensor]) -> Tensor {
+    let (from, to) = (numbers(40_000, 37, 2000), numbers(40_000, 91, 2000));
+    let messages = x[1].take(&from, 0) * x[0].unsqueeze(1);
+    energy(&Tensor::zeros([2000, 16]).scatter_add(0, &to, &messages))
+}
+
 /// Computes in `f32` what is stored in half of it.
 fn in_f32(x: &[Tensor], function: fn(&[Tensor]) -> Tensor) -> Tensor {
     let wide: Vec<Tensor> = x.iter().map(|x| x.cast(DType::F32)).collect();
@@ -376,6 +393,9 @@ pub(super) const JOBS: &[Job] = &[
         energy(&(nn::embedding(&x[0], &numbers(50_000, 37, 1000)) * &x[1]))
     }),
     job("top_k_100", &[&[10_000, 100]], |x| energy(&x[0].top_k(16, -1).0)),
+    job("structural_similarity", &[&[8, 64, 64, 3], &[8, 64, 64, 3]], structural_similarity),
+    job("latents", &[&[2, 16, 4, 64], &[2, 1024, 4, 64], &[2, 1024, 4, 64]], |x| attention(x, nn::Mask::None)),
+    job("messages", &[&[40_000], &[2000, 16]], messages),
     forward("bottleneck_one", &[&[1, 56, 56, 256], &[1, 1, 256, 64], &[3, 3, 64, 64], &[1, 1, 64, 256]], bottleneck),
     forward("bottleneck_8", &[&[8, 28, 28, 256], &[1, 1, 256, 64], &[3, 3, 64, 64], &[1, 1, 64, 256]], bottleneck),
     forward("perceptron_forward_one", &[&[1, 784], &[784, 512], &[512, 512], &[512, 10]], |x| {

@@ -66,6 +66,9 @@ if system == "jax":
     def half_pool(x):
         return lax.reduce_window(x, -np_.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
 
+    def pool_means(x):
+        return lax.reduce_window(x, 0.0, lax.add, (1, 7, 7, 1), (1, 1, 1, 1), "VALID") / 49
+
     def max_pool(x):
         return lax.reduce_window(x, -np_.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), [(0, 0), (1, 1), (1, 1), (0, 0)])
 
@@ -154,6 +157,7 @@ else:
         return torch._VF.gru(x, start, weights, True, 1, 0.0, True, False, False)[1][0]
 
     half_pool = lambda x: F.max_pool2d(x.permute(0, 3, 1, 2), 2).permute(0, 2, 3, 1)
+    pool_means = lambda x: F.avg_pool2d(x.permute(0, 3, 1, 2), 7, 1).permute(0, 2, 3, 1)
     max_pool = lambda x: F.max_pool2d(x.permute(0, 3, 1, 2), 3, 2, 1)
     layer_norm = lambda x, scale, offset: F.layer_norm(x, (x.shape[-1],), scale, offset, 1e-5)
     batch_norm = lambda x, scale, offset: F.batch_norm(x.permute(0, 3, 1, 2), None, None, scale, offset, True)

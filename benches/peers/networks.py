@@ -196,6 +196,18 @@ def bottleneck(x):
     return relu(x[0] + conv(relu(conv(relu(conv(x[0], x[1])), x[2])), x[3]))
 
 
+def structural_similarity(x):
+    u, v = pool_means(x[0]), pool_means(x[1])
+    uu, vv = pool_means(x[0] * x[0]) - u * u, pool_means(x[1] * x[1]) - v * v
+    uv = pool_means(x[0] * x[1]) - u * v
+    return ((u * v * 2 + 0.01) * (uv * 2 + 0.03) / ((u * u + v * v + 0.01) * (uu + vv + 0.03))).mean()
+
+
+def messages(x):
+    sources, targets = numbers(40000, 37, 2000), numbers(40000, 91, 2000)
+    return energy(scatter(2000, targets, rows(x[1], sources) * x[0][:, None]))
+
+
 MLP = [[784, 512], [512, 512], [512, 10]]
 NORM = [[192], [192]]
 classify = lambda x: softmax(perceptron(x[0], x[1:], relu), -1)
@@ -240,6 +252,9 @@ with_gradient = [
     ("tiny_matrices", [[10000, 3, 3]] * 2, lambda x: energy(x[0] @ x[1])),
     ("rows_of_10", [[1000, 10], [50000, 10]], lambda x: energy(rows(x[0], numbers(50000, 37, 1000)) * x[1])),
     ("top_k_100", [[10000, 100]], lambda x: energy(top(x[0]))),
+    ("structural_similarity", [[8, 64, 64, 3]] * 2, structural_similarity),
+    ("latents", [[2, 16, 4, 64], *[[2, 1024, 4, 64]] * 2], lambda x: energy(attention(*x, False))),
+    ("messages", [[40000], [2000, 16]], messages),
 ]
 results = [
     ("bottleneck_one", [[1, 56, 56, 256], *BOTTLENECK], bottleneck),

@@ -6,14 +6,20 @@
 use std::time::Instant;
 
 use retape_kernels::MachineLimits;
-use retape_kernels::library::{Conv2d, ConvPass, Library, Pool2d, PoolKind, PoolPass, Transpose};
+use retape_kernels::library::{Conv2d, ConvPass, Library, Pool2d, PoolKind, PoolPass, ScatterAdd, Transpose};
 use retape_runtime::{Buffer, DType, Element};
+
+/// The rows of a base to which updates are added.
+const ROWS: usize = 2003;
 
 fn filled(dtype: DType, len: usize) -> Buffer {
     let values = (0..len).map(|i| (i % 1000) as f64 * 1e-3 + 0.5);
     match dtype {
         DType::F32 => Buffer::copy_of(&values.map(f32::from_f64).collect::<Vec<_>>()).expect("there is memory"),
         DType::F64 => Buffer::copy_of(&values.collect::<Vec<_>>()).expect("there is memory"),
+        // Rows that indices choose in no order a processor would foresee.
+        DType::I32 => Buffer::copy_of(&(0..len as i32).map(|i| i * 7919 % ROWS as i32).collect::<Vec<_>>())
+            .expect("there is memory"),
         _ => Buffer::zeroed(len * dtype.size()).expect("there is memory"),
     }
 }
@@ -120,6 +126,28 @@ fn add_pools(kernels: &mut Vec<(String, Library)>) {
     }
 }
 
+/// Adds sums of rows at the places that indices name, for rows of different lengths.
+fn add_scatters(kernels: &mut Vec<(String, Library)>) {
+    for (n_indices, inner) in
+        [(1 << 16, 1), (1 << 16, 4), (40_000, 12), (40_000, 16), (20_000, 20), (20_000, 32), (10_000, 64), (4096, 256)]
+    {
+        for along in [false, true] {
+            let scatter = ScatterAdd {
+                dtype: DType::F32,
+                index_dtype: DType::I32,
+                outer: 1,
+                len: ROWS,
+                inner,
+                n_indices,
+                along,
+                from_zeros: true,
+            };
+            let indices = if along { "elements of rows" } else { "rows" };
+            kernels.push((format!("scatter_add {n_indices} {indices} of {inner}"), Library::ScatterAdd(scatter)));
+        }
+    }
+}
+
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let limits = MachineLimits::measured();
@@ -180,6 +208,7 @@ fn main() {
         }
     }
     add_pools(&mut kernels);
+    add_scatters(&mut kernels);
     for (name, kernel) in &kernels {
         if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
             measure(name, kernel, limits.copy_bytes);

@@ -42,6 +42,9 @@ descriptor! {
 /// Indices that are sorted out at a time.
 const CHUNK: usize = if cfg!(test) { 16 } else { 1024 };
 
+/// Columns of a tile whose rows are added without a loop: a cache line of `f32`.
+const RUN: usize = 16;
+
 /// Elements or updates of a task of short lines.
 const LINES: usize = if cfg!(test) { 20 } else { 1 << 13 };
 
@@ -158,7 +161,7 @@ impl ScatterAdd {
         out: &mut [T],
     ) {
         let extents = [self.outer, self.len, self.inner];
-        if self.along && self.inner == 1 && self.tile()[0] == self.len && self.len > 0 {
+        if self.along && self.inner == 1 && self.len > 0 {
             return self.scatter_lines(base, indices, updates, out);
         }
         for_each_tile(out, extents, self.tile(), self.n_base() + self.n_updates(), &|mut tile| {
@@ -211,25 +214,27 @@ impl ScatterAdd {
     }
 
     /// Rows and columns of a tile. Tiles divide what follows the axis where that is long, and read each update once. Where
-    /// it is not, tiles divide the axis, and each looks at all indices, unless rows are so short that one tile is as fast.
+    /// it is not, tiles divide the axis, and each looks at all indices, unless a look takes as long as an addition: where
+    /// rows are very short, or each update has an index.
     fn tile(&self) -> [usize; 2] {
         /// Tiles at least.
         const TILES: usize = 8;
         /// Columns of a tile at least, where there are others.
         const COLUMNS: usize = 256;
+        /// The same if each update has an index.
+        const COLUMNS_ALONG: usize = 32;
         /// Rows of a tile at least: a small base is one.
         const ROWS: usize = if cfg!(test) { 2 } else { 64 };
-        let columns = tile_columns(self.outer, self.inner).max(1);
+        let columns = tile_columns(self.outer, self.inner).max(if self.along { COLUMNS_ALONG } else { 1 });
         let n_tiles = count(&[self.outer, self.inner.div_ceil(columns)]);
-        if columns >= COLUMNS || n_tiles >= TILES && self.inner <= columns {
+        if self.along || columns >= COLUMNS || n_tiles >= TILES && self.inner <= columns {
             return [self.len, columns];
         }
         let columns = self.inner.clamp(1, 2 * COLUMNS);
         let n_tiles = count(&[self.outer, self.inner.div_ceil(columns)]).max(1);
-        // An index is looked at in a few cycles, in which a short row of updates could be added, and a very short one is.
         let down = match self.inner {
-            1..=8 if !self.along && self.n_indices >= self.len => 1,
-            ..16 => 2,
+            1..=8 if self.n_indices >= self.len => 1,
+            ..64 => 2,
             _ => TILES,
         };
         let down = TILES.div_ceil(n_tiles).min(down);
@@ -270,24 +275,28 @@ impl ScatterAdd {
                     _ => {}
                 }
             }
-            for (k, index) in (first..).zip(indices) {
-                let row = self.position(*index);
-                if rows.contains(&row) {
-                    add_row(tile.row(row), line(updates, k, self.inner, &columns));
-                }
-            }
-            return;
         }
         // Indices of other tiles are sorted out without a jump, which no processor would foresee.
-        let mut own = [0_u16; CHUNK];
+        let (mut positions, mut own) = ([0; CHUNK], [0_u16; CHUNK]);
         for (chunk, first) in indices.chunks(CHUNK).zip((first..).step_by(CHUNK)) {
-            let mut n_own = 0;
-            for (k, index) in (0..).zip(chunk) {
-                own[n_own] = k;
-                n_own += usize::from(self.position(*index).wrapping_sub(rows.start) < rows.len());
+            for (position, index) in positions.iter_mut().zip(chunk) {
+                *position = self.position(*index).wrapping_sub(rows.start);
             }
-            for k in own[..n_own].iter().map(|k| usize::from(*k)) {
-                add_row(tile.row(self.position(chunk[k])), line(updates, first + k, self.inner, &columns));
+            let mut n_own = 0;
+            for (k, position) in (0..).zip(&positions[..chunk.len()]) {
+                own[n_own] = k;
+                n_own += usize::from(*position < rows.len());
+            }
+            let own = own[..n_own].iter().map(|k| usize::from(*k));
+            let own = own.map(|k| (rows.start + positions[k], line(updates, first + k, self.inner, &columns)));
+            if columns.len() == RUN {
+                for (row, updates) in own {
+                    add_runs::<T, RUN>(&mut tile.row(row)[..RUN], updates);
+                }
+            } else {
+                for (row, updates) in own {
+                    add_row(tile.row(row), updates);
+                }
             }
         }
     }
@@ -326,7 +335,24 @@ impl ScatterAdd {
 /// Adds updates to a row.
 #[inline(always)]
 fn add_row<T: Number>(out: &mut [T], updates: &[T]) {
-    out.iter_mut().zip(updates).for_each(|(out, update)| *out = out.plus(*update));
+    let (out, updates) = add_runs::<T, 8>(out, updates);
+    let (out, updates) = add_runs::<T, 4>(out, updates);
+    add_runs::<T, 1>(out, updates);
+}
+
+/// Adds updates to whole runs of `N` elements, and gives back the rest of both. All elements of a run are read before one
+/// is written, so that they fill vectors.
+#[inline(always)]
+fn add_runs<'x, T: Number, const N: usize>(out: &'x mut [T], updates: &'x [T]) -> (&'x mut [T], &'x [T]) {
+    let ((runs, out), (more, updates)) = (out.as_chunks_mut::<N>(), updates.as_chunks::<N>());
+    for (run, more) in runs.iter_mut().zip(more) {
+        let mut sums = *run;
+        for lane in 0..N {
+            sums[lane] = sums[lane].plus(more[lane]);
+        }
+        *run = sums;
+    }
+    (out, updates)
 }
 
 /// Some columns of a row of a matrix with `inner` columns.
@@ -348,7 +374,9 @@ mod tests {
                 for round in 0..40 {
                     // The last ones have lines that lie one after the other.
                     let (outer, len, inner) = match round {
-                        ..30 => (draw.below(4), draw.below(7), [0, 1, 2 + draw.below(8), 50, 600, 3000][draw.below(6)]),
+                        ..30 => {
+                            (draw.below(4), draw.below(7), [0, 1, 2 + draw.below(8), 16, 50, 600, 3000][draw.below(7)])
+                        }
                         _ => ([1, 9, 40][draw.below(3)], [1, 7, 100][draw.below(3)], 1),
                     };
                     let scatter = ScatterAdd {
