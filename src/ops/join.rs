@@ -74,7 +74,7 @@ impl OpDef for Concat {
         let (before, after) = (&result.shape[..self.axis], &result.shape[self.axis + 1..]);
         let lens = args.iter().map(|arg| arg.shape[self.axis]).collect();
         let (outer, inner) = (before.iter().product(), after.iter().product());
-        Lowering::Library(Join { dtype: result.dtype, outer, lens, inner }.into())
+        Lowering::Library(Join::contiguous(result.dtype, outer, lens, inner).into())
     }
 
     fn facts(&self) -> Facts {

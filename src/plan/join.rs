@@ -5,7 +5,7 @@
 //! last read of any.
 
 use retape_kernels::Work;
-use retape_kernels::library::Library;
+use retape_kernels::library::{Join, Library};
 
 use super::UnplacedStep;
 use super::slots::{ALIGNMENT, n_bytes};
@@ -37,11 +37,14 @@ impl Joins {
         let mut is_written = ValueTable::with_capacity(graph.n_nodes());
         let is_aligned = |&part: &ValueId| n_bytes(graph, part).is_multiple_of(ALIGNMENT);
         for step in steps {
-            if let Some(whole) = joined(step).filter(|&whole| !is_placed(whole)) {
+            if let Some((whole, kernel)) = joined(step).filter(|&(whole, _)| !is_placed(whole)) {
                 let (parts, join) = (&step.reads, joins.joins.len());
                 let begins_whole = parts.split_last().is_none_or(|(_, before)| before.iter().all(is_aligned));
                 let is_free = |part: &ValueId| is_written.contains(*part) && !is_placed(*part);
-                if begins_whole && parts.iter().all(is_free) && parts.iter().all(|&part| joins.claim(part, join)) {
+                // A join may also read a part of a larger value.
+                let is_all = |(part, len): (&ValueId, &usize)| graph.ty(*part).n_elements() == len * kernel.inner;
+                let are_free = parts.iter().all(is_free) && parts.iter().zip(kernel.lens.iter()).all(is_all);
+                if begins_whole && are_free && parts.iter().all(|&part| joins.claim(part, join)) {
                     joins.made.insert(whole, join);
                     joins.joins.push(Joined { whole, parts: parts.to_vec() });
                 } else {
@@ -83,14 +86,16 @@ impl Joins {
 
     /// The join that a step would do.
     pub(super) fn of_step(&self, step: &UnplacedStep) -> Option<&Joined> {
-        self.of_whole(joined(step)?)
+        self.of_whole(joined(step)?.0)
     }
 }
 
-/// The result of a step that joins along the first axis.
-fn joined(step: &UnplacedStep) -> Option<ValueId> {
+/// The result of a step that joins along the first axis, and its kernel.
+fn joined(step: &UnplacedStep) -> Option<(ValueId, &Join)> {
     match (&step.work, &step.writes[..]) {
-        (Work::Library { kernel: Library::Join(join), epilogue: None }, &[whole]) if join.outer == 1 => Some(whole),
+        (Work::Library { kernel: Library::Join(join), epilogue: None }, &[whole]) if join.outer == 1 => {
+            Some((whole, join))
+        }
         _ => None,
     }
 }

@@ -9,16 +9,16 @@
 //! Once groups are complete, some transposed values become roots as well (`materialise.rs`).
 
 use std::collections::HashMap;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use retape_kernels::ir::{Affine, Binary, Inst, KernelBuilder, Unary, Value};
-use retape_kernels::library::Library;
+use retape_kernels::library::{Join, Library};
 use retape_runtime::Scalar;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::ComputeCost;
 use super::view::View;
+use super::{ComputeCost, slots};
 use crate::graph::Graph;
 use crate::ops::{Body, Lowering, Movement, Op, Point};
 use crate::types::{TensorType, ValueId};
@@ -120,16 +120,17 @@ impl<'g> Values<'g> {
     }
 
     fn mark_by_need(&mut self) {
+        let mut joins = vec![];
         for (id, node) in self.graph.iter() {
             match self.lowering(id) {
+                Lowering::Library(Library::Join(_)) => {
+                    self.roots[id.index()] = true;
+                    joins.push(id);
+                }
                 Lowering::Library(_) => {
                     self.roots[id.index()] = true;
                     for (position, &arg) in self.library_args(id).iter().enumerate() {
-                        if self.reads_strided(id, position) {
-                            self.need_strided(arg);
-                        } else {
-                            self.need(arg);
-                        }
+                        self.need(if self.reads_strided(id, position) { self.source(id, position) } else { arg });
                     }
                 }
                 Lowering::Reduce { .. } => self.roots[id.index()] = true,
@@ -144,7 +145,50 @@ impl<'g> Values<'g> {
         for &output in self.graph.outputs() {
             self.need(output);
         }
+        self.need_parts(&joins);
         self.store_shared_factors();
+    }
+
+    /// Marks what joins need in memory. A join copies a part of a larger value from there, if that is stored anyway or has
+    /// readers besides, and is the only step that copies it. Otherwise the part is computed, where the result has it if
+    /// all of them can be.
+    fn need_parts(&mut self, joins: &[ValueId]) {
+        /// Readers of a value that is cut in two and joined again, as by a rotation.
+        const ROTATION: u32 = 2;
+        if joins.is_empty() {
+            return;
+        }
+        let users = self.users();
+        for &join in joins {
+            let in_place = self.parts_lie_in_result(join);
+            for (position, &part) in self.graph.node(join).args.iter().enumerate() {
+                let source = self.source(join, position);
+                let is_there = self.is_stored(source) || users[source.index()].count > ROTATION;
+                self.need(if is_there && !in_place { source } else { part });
+            }
+        }
+    }
+
+    /// Whether all parts of a join may be computed in the memory of its result, as far as their types say.
+    fn parts_lie_in_result(&self, join: ValueId) -> bool {
+        let parts = &self.graph.node(join).args;
+        let Lowering::Library(Library::Join(Join { outer: 1, .. })) = self.lowering(join) else { return false };
+        let is_parameter = |&part: &ValueId| matches!(self.lowering(self.memory_of(part)), Lowering::Parameter);
+        let begins_line = |&part: &ValueId| slots::n_bytes(self.graph, part).is_multiple_of(slots::ALIGNMENT);
+        !parts.iter().any(is_parameter) && parts.split_last().is_none_or(|(_, before)| before.iter().all(begins_line))
+    }
+
+    /// The memory that an argument of a kernel that reads through movements comes to be read from: that under the
+    /// movements, or that of the first value on the way that the kernel cannot read through.
+    fn source(&self, id: ValueId, position: usize) -> ValueId {
+        let arg = self.graph.node(id).args[position];
+        let source = match (&self.graph.node(id).op, self.strided(arg)) {
+            (Op::Concat(_), Err(_)) => arg,
+            (Op::Concat(concat), Ok((_, at))) if runs(&self.graph.ty(arg).shape, concat.axis, &at).is_none() => arg,
+            (_, Ok((base, _))) => base,
+            (_, Err(obstacle)) => obstacle,
+        };
+        self.memory_of(source)
     }
 
     /// Stores transposed matrices that many products have on the right: each would transpose it anew while it packs.
@@ -164,31 +208,26 @@ impl<'g> Values<'g> {
         }
     }
 
-    /// Marks what a kernel needs in memory that can read it at any non-negative strides. Returns it if that is new.
-    fn need_strided(&mut self, arg: ValueId) -> Option<ValueId> {
-        let needed = match self.strided(arg) {
-            Ok((base, _)) => base,
-            Err(obstacle) => obstacle,
-        };
-        let memory = self.memory_of(needed);
-        let is_new = !self.is_stored(memory);
-        self.need(needed);
-        is_new.then_some(memory)
-    }
-
     /// Marks what kernels that read through movements need in memory, now that more is there than when they were first
     /// looked at. Returns what is new.
     fn mark_strided(&mut self) -> Vec<ValueId> {
-        let args = self.graph.iter().flat_map(|(id, node)| node.args.iter().enumerate().map(move |arg| (id, arg)));
-        let args: Vec<ValueId> =
-            args.filter(|&(id, (position, _))| self.reads_strided(id, position)).map(|(_, (_, &arg))| arg).collect();
-        args.into_iter().filter_map(|arg| self.need_strided(arg)).collect()
+        let args = self.graph.iter().flat_map(|(id, node)| (0..node.args.len()).map(move |position| (id, position)));
+        let args: Vec<_> = args.filter(|&(id, position)| self.reads_strided(id, position)).collect();
+        let mut new = vec![];
+        for (id, position) in args {
+            let source = self.source(id, position);
+            if !self.is_stored(source) {
+                self.need(source);
+                new.push(source);
+            }
+        }
+        new
     }
 
     /// Whether a value is made by a kernel that reads the argument at a position through movements.
     pub(super) fn reads_strided(&self, id: ValueId, position: usize) -> bool {
         match self.lowering(id) {
-            Lowering::Library(Library::MatMul(_)) => true,
+            Lowering::Library(Library::MatMul(_) | Library::Join(_)) => true,
             Lowering::Library(Library::Attention(_)) => !ATTENTION_TERMS.contains(&position),
             Lowering::Library(_)
             | Lowering::Pointwise(_)
@@ -223,7 +262,7 @@ impl<'g> Values<'g> {
         self.roots[id.index()] = false;
     }
 
-    /// The memory under an argument of a product, and where its elements lie there.
+    /// The memory under an argument of a kernel that reads through movements, and where its elements lie there.
     pub(super) fn operand(&self, arg: ValueId) -> (ValueId, Affine) {
         self.strided(arg).unwrap_or_else(|_| {
             let shape = &self.graph.ty(arg).shape;
@@ -274,8 +313,10 @@ impl<'g> Values<'g> {
             self.costs[id.index()] = cost;
             let path = self.path(id, own, &paths);
             let computes = matches!(self.lowering(id), Lowering::Pointwise(_) | Lowering::Indexed { .. });
-            let Users { count, spread } = users[id.index()];
-            let is_dear = cost > CHEAP && (spread || count > 1 && !path.is_short());
+            let Users { count, spread, n_read } = users[id.index()];
+            // Slices that do not overlap, such as halves, compute no element twice.
+            let is_shared = count > 1 && n_read > node.ty.n_elements();
+            let is_dear = cost > CHEAP && (spread || is_shared && !path.is_short());
             if computes && (cost > MAX_COST || is_dear) && !node.args.is_empty() {
                 self.need(id);
             }
@@ -354,8 +395,12 @@ impl<'g> Values<'g> {
                     Some(through) => {
                         of_arg.count += through.count;
                         of_arg.spread |= through.spread;
+                        of_arg.n_read = of_arg.n_read.saturating_add(through.n_read);
                     }
-                    None => of_arg.count += 1,
+                    None => {
+                        of_arg.count += 1;
+                        of_arg.n_read = of_arg.n_read.saturating_add(self.graph.ty(arg).n_elements());
+                    }
                 }
             }
         }
@@ -494,6 +539,30 @@ impl<'g> Values<'g> {
     }
 }
 
+/// The offset of the first of the equal runs that the elements of a value lie in, one for each position before an axis, and
+/// the distance between two; `None` if they lie in no such runs.
+pub(super) fn runs(shape: &[usize], axis: usize, at: &Affine) -> Option<[usize; 2]> {
+    // The distance between the elements of a merged axis, and of how many.
+    let merged = |axes: Range<usize>| {
+        let axes = axes.rev().map(|axis| (at.strides[axis], shape[axis] as i64)).filter(|&(_, extent)| extent > 1);
+        axes.map(Some).reduce(|inner, outer| {
+            let ((near, n), (far, more)) = (inner?, outer?);
+            (far == near * n).then_some((near, n * more))
+        })
+    };
+    let n_elements = |axes: Range<usize>| shape[axes].iter().product::<usize>();
+    let run = match merged(axis..shape.len()) {
+        None => n_elements(axis..shape.len()),
+        Some(Some((1, n))) => n as usize,
+        Some(_) => return None,
+    };
+    let pitch = match merged(0..axis) {
+        None => run,
+        Some(distance) => usize::try_from(distance?.0).ok()?,
+    };
+    Some([usize::try_from(at.offset).ok()?, pitch])
+}
+
 /// Whether a value is +0 everywhere, by its op.
 fn is_zeros(graph: &Graph, id: ValueId) -> bool {
     matches!(&graph.node(id).op, Op::Splat(splat) if splat.value.bits == 0)
@@ -505,6 +574,8 @@ struct Users {
     count: u32,
     /// Whether one of them reads each element several times.
     spread: bool,
+    /// The elements that all of them read.
+    n_read: usize,
 }
 
 /// The path of pointwise ops from stored values to a value.

@@ -156,3 +156,64 @@ fn joined_parts_take_no_more_memory() {
     let small_and_huge = 4 * (64 * 64 + 4096 * 64 + 512 * 64);
     assert!(memory(&plan).0 <= small_and_huge, "{plan}");
 }
+
+/// A part of a larger value is copied from there by the join alone, wherever it lies in equal runs.
+#[test]
+fn parts_of_larger_values_are_copied_once() {
+    let (x, w) = (ramp(64, 48).reshape([8, 8, 48]), ramp(4, 48).reshape([4, 1, 48]));
+    let run = |f: fn(&Tensor, &Tensor) -> Vec<Tensor>| {
+        let compiled = accelerate(f);
+        let bits = |found: Vec<Tensor>| found.iter().map(|x| x.to_vec::<f32>().unwrap()).collect::<Vec<_>>();
+        assert!(bits(compiled.call(&x, &w).unwrap()) == bits(f(&x, &w)), "the same bits");
+        let plan = compiled.text(&compiled.signature(&x, &w), Form::Plan).unwrap();
+        let n = |name: &str| plan.lines().filter(|line| line.contains(name)).count();
+        ([n(" slice: "), n("    join{")], plan)
+    };
+    for (f, steps) in [
+        // A window that moves on, whose end is an argument.
+        (
+            (|x: &Tensor, w: &Tensor| vec![concat(&[&x.reshape([64, 48]).slice_axis(0, 4..), &w.reshape([4, 48])], 0)])
+                as fn(&Tensor, &Tensor) -> Vec<Tensor>,
+            [0, 1],
+        ),
+        // Rotations of an argument, and of a value that is read besides.
+        (|x: &Tensor, _: &Tensor| vec![concat(&[&x.slice_axis(1, 3..), &x.slice_axis(1, ..3)], 1)], [0, 1]),
+        (
+            |x, _| {
+                let y = x.exp() * x;
+                let turned = |axis| concat(&[&y.slice_axis(axis, 5..), &y.slice_axis(axis, ..5)], axis);
+                vec![&y + turned(1) + turned(2)]
+            },
+            [0, 2],
+        ),
+        // One row for all, a part of a reshaped value, and an empty one.
+        (
+            |x, w| {
+                let rows = w.slice_axis(0, 1..2).broadcast_to([8, 1, 48]);
+                let pairs = x.reshape([8, 4, 96]).slice_axis(1, 1..3).reshape([8, 4, 48]);
+                vec![concat(&[&rows, &pairs, x, &x.slice_axis(1, 2..2)], 1)]
+            },
+            [0, 1],
+        ),
+        // Parts whose elements lie in no equal runs are stored first.
+        (
+            |x, _| {
+                vec![concat(&[&x.slice_axis(0, 1..).slice_axis(1, ..7), &x.slice_axis(0, ..7).slice_axis(1, 1..)], 1)]
+            },
+            [0, 1],
+        ),
+        (|x, w| vec![concat(&[&x.slice_axis(0, ..4).slice_axis(2, ..9), &w.slice_axis(2, 39..)], 1)], [1, 1]),
+        (|x, _| vec![concat(&[&x.flip(1), &x.permute([1, 0, 2]), &x.flip(2)], 1)], [0, 1]),
+    ] {
+        let (found, plan) = run(f);
+        assert_eq!(found, steps, "{plan}");
+    }
+    // Twice differentiated.
+    let slope = |x: &Tensor| {
+        let y = x.sin();
+        (concat(&[&y.slice_axis(2, 7..), &y.slice_axis(2, ..7)], 2) * &y).sum(..).grad(x).square().sum(..).grad(x)
+    };
+    let compiled = accelerate(slope);
+    let [found, expected] = [compiled.call(&x).unwrap(), slope(&x)].map(|x| x.to_vec::<f32>().unwrap());
+    assert!(found.iter().zip(&expected).all(|(x, y)| (x - y).abs() <= 1e-5 * y.abs().max(1.0)));
+}

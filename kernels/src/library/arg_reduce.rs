@@ -78,10 +78,11 @@ impl ArgReduce {
     fn search<T: Number + Plain>(&self, x: &[T], out: &mut [i64], holds: impl Fn(&T, &T) -> bool + Sync) {
         if self.inner == 1 && self.len <= PART {
             for_each_chunk(out, LINES, self.n(), &|chunk, out| {
-                for (i, out) in out.iter_mut().enumerate() {
-                    let start = (chunk * LINES + i) * self.len;
-                    *out = first_extreme(&x[start..start + self.len], &holds);
-                }
+                let x = &x[chunk * LINES * self.len..][..out.len() * self.len];
+                vectorized(
+                    #[inline(always)]
+                    || first_of_lines(x, self.len, out, &holds),
+                );
             });
             return;
         }
@@ -95,7 +96,11 @@ impl ArgReduce {
             for p in tile.rows.clone() {
                 let rows = p * part..self.len.min((p + 1) * part);
                 if self.inner == 1 {
-                    let first = first_extreme(&x[o * self.len + rows.start..o * self.len + rows.end], &holds);
+                    let line = &x[o * self.len + rows.start..o * self.len + rows.end];
+                    let first = vectorized(
+                        #[inline(always)]
+                        || first_extreme(line, &holds),
+                    );
                     tile.row(p)[0] = rows.start as i64 + first;
                     continue;
                 }
@@ -146,17 +151,85 @@ impl ArgReduce {
     }
 }
 
-/// The position of the first extreme in a line, 0 if it is empty.
+/// Lines that are searched side by side, and elements of a line that are.
+const LANES: usize = 8;
+
+/// Lines of fewer elements are searched side by side.
+const LONG: usize = 4 * LANES;
+
+/// The first extremes of lines that follow each other.
+#[inline(always)]
+fn first_of_lines<T: Number>(x: &[T], len: usize, out: &mut [i64], holds: impl Fn(&T, &T) -> bool) {
+    if len == 0 {
+        out.fill(0);
+        return;
+    }
+    if len >= LONG {
+        for (line, out) in x.chunks_exact(len).zip(out) {
+            *out = first_extreme(line, &holds);
+        }
+        return;
+    }
+    let (blocks, rest) = out.as_chunks_mut::<LANES>();
+    let (whole, last) = x.split_at(blocks.len() * LANES * len);
+    for (lines, out) in whole.chunks_exact(LANES * len).zip(blocks) {
+        let (mut best, mut places) = ([T::default(); LANES], [0_u32; LANES]);
+        for lane in 0..LANES {
+            best[lane] = lines[lane * len];
+        }
+        for i in 1..len {
+            for lane in 0..LANES {
+                let (old, new) = (best[lane], lines[lane * len + i]);
+                let keep = holds(&old, &new) | old.is_nan();
+                best[lane] = if keep { old } else { new };
+                places[lane] = if keep { places[lane] } else { i as u32 };
+            }
+        }
+        *out = places.map(i64::from);
+    }
+    for (line, out) in last.chunks_exact(len).zip(rest) {
+        *out = first_extreme(line, &holds);
+    }
+}
+
+/// The position of the first extreme in a line, 0 if it is empty: the extreme is found first, then its place.
 #[inline(always)]
 fn first_extreme<T: Number>(line: &[T], holds: impl Fn(&T, &T) -> bool) -> i64 {
-    let Some((&first, rest)) = line.split_first() else { return 0 };
-    let (mut best, mut place) = (first, 0);
-    for (&x, i) in rest.iter().zip(1..) {
-        let keep = holds(&best, &x) | best.is_nan();
-        best = if keep { best } else { x };
-        place = if keep { place } else { i };
+    let Some(&first) = line.first() else { return 0 };
+    let (mut best, mut has_nan) = ([first; LANES], [false; LANES]);
+    let (runs, rest) = line.as_chunks::<LANES>();
+    for run in runs {
+        for lane in 0..LANES {
+            best[lane] = if holds(&best[lane], &run[lane]) { best[lane] } else { run[lane] };
+            has_nan[lane] |= run[lane].is_nan();
+        }
     }
-    place
+    let mut extreme = best[0];
+    for x in best.iter().chain(rest) {
+        extreme = if holds(&extreme, x) { extreme } else { *x };
+    }
+    let is_first = |x: &T| holds(x, &extreme);
+    let has_nan = has_nan.contains(&true) || rest.iter().any(|x| x.is_nan());
+    let place = if has_nan { first_place(line, |x| x.is_nan()) } else { first_place(line, is_first) };
+    place as i64
+}
+
+/// The position of the first element that is as wanted, which there is.
+#[inline(always)]
+fn first_place<T>(line: &[T], is_wanted: impl Fn(&T) -> bool) -> usize {
+    let (runs, _) = line.as_chunks::<LANES>();
+    let found = runs.iter().position(
+        #[inline(always)]
+        |run| {
+            let mut is_here = false;
+            for x in run {
+                is_here |= is_wanted(x);
+            }
+            is_here
+        },
+    );
+    let first = found.unwrap_or(runs.len()) * LANES;
+    first + line[first..].iter().position(is_wanted).unwrap_or_default()
 }
 
 /// The first extreme of each column among `rows`.
@@ -194,7 +267,7 @@ mod tests {
         for dtype in DType::ALL.into_iter().filter(|d| is_number(*d)) {
             for &kind in Extreme::ALL {
                 for _ in 0..30 {
-                    let (outer, len) = (draw.below(4), [0, 1, 2, 9, 60][draw.below(5)]);
+                    let (outer, len) = ([draw.below(4), 20][draw.below(2)], [0, 1, 2, 9, 31, 60][draw.below(6)]);
                     let inner = [0, 1, 3, 40][draw.below(4)];
                     assert_twins(&ArgReduce { dtype, outer, len, inner, kind }.into(), &mut draw);
                 }

@@ -61,6 +61,7 @@ pub(crate) use conv::gcd;
 pub use conv::{Conv2d, ConvPass};
 pub(crate) use extents::reached;
 pub use join::Join;
+pub(crate) use join::JoinedPart;
 pub use linalg::{Cholesky, TriangularSolve};
 pub use matmul::{MatMul, MatrixLayout};
 pub(crate) use micro::{FMA_TASK_FLOPS, fma_task};

@@ -114,7 +114,7 @@ fn arg_reduce() -> ArgReduce {
 }
 
 fn join() -> Join {
-    Join { dtype: DType::Bf16, outer: 2, lens: Shape::new(&[3, 0, 1]), inner: 3 }
+    Join { offsets: Shape::new(&[1, 0, 5]), ..Join::contiguous(DType::Bf16, 2, Shape::new(&[3, 0, 1]), 3) }
 }
 
 fn solve() -> TriangularSolve {
@@ -217,7 +217,10 @@ fn refused() -> Vec<(Library, String)> {
         (Sort { dtype: DType::F16, ..sort() }.into(), "f16".into()),
         (Sort { kept: 6, ..sort() }.into(), "6 positions are kept of 5".into()),
         (Join { lens: Shape::new(&[]), ..join() }.into(), "nothing is joined".into()),
-        (Join { outer: THIRD, lens: Shape::new(&[1, 2]), inner: 1, ..join() }.into(), text(THIRD)),
+        (Join::contiguous(DType::F32, THIRD, Shape::new(&[1, 2]), 1).into(), text(THIRD)),
+        (Join { offsets: Shape::new(&[0, 1]), ..join() }.into(), "3 inputs have 2 offsets and 3 pitches".into()),
+        (Join { pitches: Shape::new(&[far, 0, 3]), ..join() }.into(), text(far)),
+        (Join { offsets: Shape::new(&[1 << 60, 0, 3]), ..join() }.into(), text(1 << 60)),
         (ArgReduce { outer: THIRD, len: 3, inner: 1, ..arg_reduce() }.into(), text(THIRD)),
         (ArgReduce { outer: half, len: 0, inner: half, ..arg_reduce() }.into(), text(half)),
         (ArgReduce { dtype: DType::Bf16, ..arg_reduce() }.into(), "bf16".into()),

@@ -3,46 +3,46 @@
 use retape_runtime::DType;
 
 use super::{BLOCK, KernelWriter, NumberType, blocks};
-use crate::library::Join;
+use crate::library::{Join, JoinedPart};
 use crate::ptx::{Argument, Launch, Launches, Target};
 
 /// Inputs of a launch at most: fewer launches to make and to queue, against tests that each block runs.
 const INPUTS: usize = 32;
 
-/// An input that is not empty, and its part of each line of the result.
+/// An input that is not empty.
 struct Copied {
     input: usize,
-    start: usize,
-    width: usize,
+    part: JoinedPart,
 }
 
 /// The launches of [`Join`].
 pub(in crate::ptx) fn join(kernel: &Join, target: Target) -> Launches {
-    let parts = kernel.parts().enumerate().map(|(input, (start, width))| Copied { input, start, width });
-    let copied: Vec<Copied> = parts.filter(|part| kernel.outer * part.width > 0).collect();
-    Launches { launches: copied.chunks(INPUTS).map(|parts| launch(kernel, parts, target)).collect(), scratch: 0 }
+    let inputs = kernel.parts().enumerate().map(|(input, part)| Copied { input, part });
+    let copied: Vec<Copied> = inputs.filter(|input| kernel.outer * input.part.width > 0).collect();
+    Launches { launches: copied.chunks(INPUTS).map(|inputs| launch(kernel, inputs, target)).collect(), scratch: 0 }
 }
 
 /// Copies some inputs, a thread per element.
-fn launch(kernel: &Join, parts: &[Copied], target: Target) -> Launch {
-    let arguments = parts.iter().map(|part| part.input).chain([kernel.lens.len()]);
+fn launch(kernel: &Join, inputs: &[Copied], target: Target) -> Launch {
+    let arguments = inputs.iter().map(|input| input.input).chain([kernel.lens.len()]);
     let arguments: Vec<Argument> = arguments.map(Argument::Operand).collect();
-    let largest = kernel.outer * kernel.line() + (parts.len() + 1) * BLOCK as usize;
+    let longest = kernel.inputs().iter().map(|&(_, len)| len).max().unwrap_or(0);
+    let largest = longest.max(kernel.outer * kernel.line()) + (inputs.len() + 1) * BLOCK as usize;
     let mut c = KernelWriter::new("join", target, BLOCK, arguments.len(), largest);
     let mut n_blocks = 0;
-    for (position, part) in parts.iter().enumerate() {
+    for (position, Copied { part, .. }) in inputs.iter().enumerate() {
         let first = n_blocks;
         n_blocks += blocks(kernel.outer * part.width);
         let block = c.block();
         let (from, to) = (c.test("ge", block, first), c.test("lt", block, n_blocks));
         let is_own = c.and(from, to);
-        c.if_then(is_own, |c| copy(c, kernel, part, [position, parts.len()], first));
+        c.if_then(is_own, |c| copy(c, kernel, part, [position, inputs.len()], first));
     }
     c.launch(n_blocks, BLOCK, &arguments)
 }
 
 /// Copies the element of a thread of the blocks from `first` on, if it has one, between two parameters.
-fn copy(c: &mut KernelWriter, kernel: &Join, part: &Copied, [x, out]: [usize; 2], first: usize) {
+fn copy(c: &mut KernelWriter, kernel: &Join, part: &JoinedPart, [x, out]: [usize; 2], first: usize) {
     let number = bits(kernel.dtype);
     let (x, out) = (c.param(x), c.param(out));
     let thread = c.global_thread(BLOCK);
@@ -50,9 +50,9 @@ fn copy(c: &mut KernelWriter, kernel: &Join, part: &Copied, [x, out]: [usize; 2]
     let exists = c.test("lt", item, kernel.outer * part.width);
     c.if_then(exists, |c| {
         let (outer, column) = c.div_rem(item, part.width);
-        let column = c.add(column, part.start);
-        let place = c.mad(outer, kernel.line(), column);
-        let (from, to) = (c.at(x, item, number.size()), c.at(out, place, number.size()));
+        let (taken, column) = (c.add(column, part.offset), c.add(column, part.start));
+        let (taken, place) = (c.mad(outer, part.pitch, taken), c.mad(outer, kernel.line(), column));
+        let (from, to) = (c.at(x, taken, number.size()), c.at(out, place, number.size()));
         let element = c.load(number, from, 0);
         c.store(number, to, 0, element);
     });

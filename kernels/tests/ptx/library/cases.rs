@@ -28,13 +28,16 @@ pub(crate) fn join(draw: &mut Draw) -> Vec<Library> {
         for outer in [0, 1, 3, 40] {
             for inner in [1, 7] {
                 let lens: Vec<usize> = (0..draw.below(5) + 1).map(|_| [0, 1, 2, 90][draw.below(4)]).collect();
-                all.push(Join { dtype, outer, lens: Shape::new(&lens), inner }.into());
+                let join = Join::contiguous(dtype, outer, Shape::new(&lens), inner);
+                let offsets = lens.iter().map(|_| draw.below(5)).collect();
+                let pitches = lens.iter().map(|len| [len * inner + 2, 0][draw.below(2)]).collect();
+                all.extend([Join { offsets, pitches, ..join.clone() }.into(), join.into()]);
             }
         }
     }
     // More inputs than a launch copies, of several blocks each.
     let lens: Vec<usize> = (0..70).map(|n| [3, 0, 300][n % 3]).collect();
-    all.push(Join { dtype: DType::F32, outer: 2, lens: Shape::new(&lens), inner: 1 }.into());
+    all.push(Join::contiguous(DType::F32, 2, Shape::new(&lens), 1).into());
     all
 }
 
