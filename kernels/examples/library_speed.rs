@@ -6,7 +6,9 @@
 use std::time::Instant;
 
 use retape_kernels::MachineLimits;
-use retape_kernels::library::{Conv2d, ConvPass, Library, Pool2d, PoolKind, PoolPass, ScatterAdd, Transpose};
+use retape_kernels::library::{
+    ArgReduce, Conv2d, ConvPass, Extreme, Library, Pool2d, PoolKind, PoolPass, ScatterAdd, Transpose,
+};
 use retape_runtime::{Buffer, DType, Element};
 
 /// The rows of a base to which updates are added.
@@ -148,6 +150,16 @@ fn add_scatters(kernels: &mut Vec<(String, Library)>) {
     }
 }
 
+/// Adds searches for the largest element of lines, and of columns.
+fn add_searches(kernels: &mut Vec<(String, Library)>) {
+    for [outer, len, inner] in
+        [[65_536, 10, 1], [16_384, 3, 1], [16_384, 24, 1], [4096, 100, 1], [1000, 1000, 1], [1, 1000, 1000]]
+    {
+        let search = ArgReduce { dtype: DType::F32, outer, len, inner, kind: Extreme::Max };
+        kernels.push((format!("arg_reduce {outer} x {len} x {inner}"), Library::ArgReduce(search)));
+    }
+}
+
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let limits = MachineLimits::measured();
@@ -209,6 +221,7 @@ fn main() {
     }
     add_pools(&mut kernels);
     add_scatters(&mut kernels);
+    add_searches(&mut kernels);
     for (name, kernel) in &kernels {
         if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
             measure(name, kernel, limits.copy_bytes);

@@ -190,8 +190,8 @@ fn parts_of_larger_values_are_copied_once() {
         (
             |x, w| {
                 let rows = w.slice_axis(0, 1..2).broadcast_to([8, 1, 48]);
-                let pairs = x.reshape([8, 4, 96]).slice_axis(1, 1..3).reshape([8, 4, 48]);
-                vec![concat(&[&rows, &pairs, x, &x.slice_axis(1, 2..2)], 1)]
+                let half = x.reshape([8, 2, 4, 48]).slice_axis(1, 1..).reshape([8, 4, 48]);
+                vec![concat(&[&rows, &half, x, &x.slice_axis(1, 2..2)], 1)]
             },
             [0, 1],
         ),
@@ -208,12 +208,46 @@ fn parts_of_larger_values_are_copied_once() {
         let (found, plan) = run(f);
         assert_eq!(found, steps, "{plan}");
     }
-    // Twice differentiated.
-    let slope = |x: &Tensor| {
+    // Twice differentiated, against a product with a permutation.
+    let slope = |x: &Tensor, turned: &dyn Fn(&Tensor) -> Tensor| {
         let y = x.sin();
-        (concat(&[&y.slice_axis(2, 7..), &y.slice_axis(2, ..7)], 2) * &y).sum(..).grad(x).square().sum(..).grad(x)
+        (turned(&y) * &y).sum(..).grad(x).square().sum(..).grad(x)
     };
-    let compiled = accelerate(slope);
-    let [found, expected] = [compiled.call(&x).unwrap(), slope(&x)].map(|x| x.to_vec::<f32>().unwrap());
+    let turns = ((Tensor::arange(48) + 7) % 48).one_hot(48).t();
+    let joined = accelerate(|x: &Tensor| slope(x, &|y| concat(&[&y.slice_axis(2, 7..), &y.slice_axis(2, ..7)], 2)));
+    let product = accelerate(|x: &Tensor, turns: &Tensor| slope(x, &|y| y.matmul(turns)));
+    let [found, expected] =
+        [joined.call(&x).unwrap(), product.call(&x, &turns).unwrap()].map(|x| x.to_vec::<f32>().unwrap());
     assert!(found.iter().zip(&expected).all(|(x, y)| (x - y).abs() <= 1e-5 * y.abs().max(1.0)));
+}
+
+/// Slices of a formula that do not overlap compute what they read, and slices that do read what was computed once.
+#[test]
+fn halves_of_a_formula_are_computed_where_they_are_used() {
+    let x = ramp(64, 48);
+    for (f, n_steps) in [
+        (
+            (|x: &Tensor| {
+                let [a, b] = (x.sin() * x).chunk_array(1);
+                a.exp() * b
+            }) as fn(&Tensor) -> Tensor,
+            1,
+        ),
+        (
+            |x| {
+                let y = x.sin() * x;
+                concat(&[&y.slice_axis(1, 1..), &y.slice_axis(1, ..40)], 1).sum(0)
+                    * y.slice_axis(0, 3..4).sum(0).sum(..)
+            },
+            4,
+        ),
+    ] {
+        let compiled = accelerate(f);
+        let [found, expected] = [compiled.call(&x).unwrap(), f(&x)].map(|x| x.to_vec::<f32>().unwrap());
+        assert!(found == expected, "the same bits");
+        let plan = compiled.text(&compiled.signature(&x), Form::Plan).unwrap();
+        let steps = plan.lines().filter(|line| line.contains("    kernel (") || line.contains("    join{")).count();
+        assert_eq!(steps, n_steps, "{plan}");
+        assert_eq!(plan.matches("sin").count(), if n_steps == 1 { 2 } else { 1 }, "{plan}");
+    }
 }

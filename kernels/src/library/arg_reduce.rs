@@ -170,19 +170,21 @@ fn first_of_lines<T: Number>(x: &[T], len: usize, out: &mut [i64], holds: impl F
         }
         return;
     }
+    let mut columns = [[T::default(); LANES]; LONG];
     let (blocks, rest) = out.as_chunks_mut::<LANES>();
     let (whole, last) = x.split_at(blocks.len() * LANES * len);
     for (lines, out) in whole.chunks_exact(LANES * len).zip(blocks) {
-        let (mut best, mut places) = ([T::default(); LANES], [0_u32; LANES]);
-        for lane in 0..LANES {
-            best[lane] = lines[lane * len];
+        for (lane, line) in lines.chunks_exact(len).enumerate() {
+            for (column, x) in columns.iter_mut().zip(line) {
+                column[lane] = *x;
+            }
         }
-        for i in 1..len {
+        let (mut best, mut places) = (columns[0], [0_u32; LANES]);
+        for (i, column) in (1..).zip(&columns[1..len]) {
             for lane in 0..LANES {
-                let (old, new) = (best[lane], lines[lane * len + i]);
-                let keep = holds(&old, &new) | old.is_nan();
-                best[lane] = if keep { old } else { new };
-                places[lane] = if keep { places[lane] } else { i as u32 };
+                let keep = holds(&best[lane], &column[lane]) | best[lane].is_nan();
+                best[lane] = if keep { best[lane] } else { column[lane] };
+                places[lane] = if keep { places[lane] } else { i };
             }
         }
         *out = places.map(i64::from);
