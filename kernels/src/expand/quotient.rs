@@ -53,11 +53,33 @@ fn unless_zero<'k>(divisor: Value<'k>, result: Value<'k>) -> Value<'k> {
     if may_be(divisor, 0) { divisor.eq(0).select(result.like(0.0), result) } else { result }
 }
 
+/// A float that is further from zero than the reciprocal of a constant by half a unit of its last place to one and a half;
+/// `None` for zero, one and minus one.
+fn beyond_reciprocal(y: Value<'_>, float: DType) -> Option<f64> {
+    let Inst::Const(c) = y.kernel().inst(y.id()) else { return None };
+    let divisor = c.to_i64().filter(|divisor| divisor.unsigned_abs() > 1)?;
+    Some(match float {
+        DType::F32 => {
+            let near = 1.0 / divisor as f32;
+            f64::from(f32::from_bits(near.to_bits() + 1))
+        }
+        _ => {
+            let near = 1.0 / divisor as f64;
+            f64::from_bits(near.to_bits() + 1)
+        }
+    })
+}
+
 /// The quotient or the remainder of integers; the float has more bits than both operands together.
 ///
-/// A quotient of floats is rounded, but never up to the next integer: it is further from that than half a unit.
+/// A quotient of floats is rounded, but never up to the next integer: it is further from that than half a unit. The same
+/// holds of the product with a reciprocal that is a little too far from zero, and a quotient that is an integer does not
+/// fall below it. Source: Granlund and Montgomery, Division by Invariant Integers using Multiplication (1994), section 7.
 fn of_integers<'k>(op: Binary, x: Value<'k>, y: Value<'k>, float: DType) -> Value<'k> {
-    let mut quotient = (x.cast(float) / y.cast(float)).cast(x.dtype());
+    let mut quotient = match beyond_reciprocal(y, float) {
+        Some(reciprocal) => (x.cast(float) * reciprocal).cast(x.dtype()),
+        None => (x.cast(float) / y.cast(float)).cast(x.dtype()),
+    };
     // The quotient of the least number does not fit, and wraps.
     if x.dtype() == DType::I32 && may_be(y, -1) {
         quotient = y.eq(-1).select(-x, quotient);
@@ -148,12 +170,16 @@ mod tests {
     }
 
     fn check(op: Binary, dtype: DType, [x, y]: [Vec<u8>; 2]) {
-        let n = x.len() / dtype.size();
-        let kernel = kernel(op, dtype, n);
-        let expanded = expand_quotients(&kernel);
+        let kernel = kernel(op, dtype, x.len() / dtype.size());
+        check_kernel(&kernel, op, dtype, [x, y]);
+    }
+
+    /// Checks a kernel whose operands are `x` and `y`.
+    fn check_kernel(kernel: &Kernel, op: Binary, dtype: DType, [x, y]: [Vec<u8>; 2]) {
+        let expanded = expand_quotients(kernel);
         expanded.verify().unwrap();
-        assert_ne!(expanded, kernel);
-        let [one, other] = [&kernel, &expanded].map(|kernel| {
+        assert_ne!(expanded, *kernel);
+        let [one, other] = [kernel, &expanded].map(|kernel| {
             let mut out = vec![0; x.len()];
             evaluate(kernel, &[&x, &y], &mut [&mut out]);
             out
@@ -256,6 +282,50 @@ mod tests {
             let all = (0..=u8::MAX).flat_map(|x| (0..=u8::MAX).map(move |y| (x, y)));
             let (x, y) = all.unzip();
             check(op, DType::U8, [x, y]);
+        }
+    }
+
+    #[test]
+    fn quotients_by_constants_are_exact() {
+        let mut rng = Rng::new(10);
+        let powers = (1..32).flat_map(|n| [1_i64 << n, (1 << n) - 1, (1 << n) + 1]);
+        let mut divisors: Vec<i64> = powers.flat_map(|c| [c, -c]).chain([0, 7, 10, 100, 1000, 0xffff_ffff]).collect();
+        divisors.extend((0..200).map(|_| (rng.next_u64() >> 32) as i64 >> rng.below(31)));
+        for (dtype, range) in [
+            (DType::I32, i64::from(i32::MIN)..=i64::from(i32::MAX)),
+            (DType::U32, 0..=i64::from(u32::MAX)),
+            (DType::U8, 0..=i64::from(u8::MAX)),
+        ] {
+            for &divisor in divisors.iter().filter(|c| range.contains(c)) {
+                let ends = [*range.start(), *range.start() + 1, -1, 0, 1, *range.end() - 1, *range.end()];
+                let mut x: Vec<i64> = ends.into_iter().filter(|x| range.contains(x)).collect();
+                let spread = (range.end() - range.start()) as u64 + 1;
+                for _ in 0..300 {
+                    let any = range.start() + (rng.next_u64() % spread) as i64;
+                    let multiple = any - any % divisor.abs().max(1);
+                    x.extend([any, multiple, multiple - 1, multiple + 1].into_iter().filter(|x| range.contains(x)));
+                }
+                // The last multiples, whose quotients are the largest.
+                let most = range.end() - range.end() % divisor.abs().max(1);
+                x.extend([most, most - 1]);
+                let bytes = |values: Vec<i64>| -> Vec<u8> {
+                    values.iter().flat_map(|x| x.to_le_bytes()[..dtype.size()].to_vec()).collect()
+                };
+                for op in [Binary::Div, Binary::Rem] {
+                    let (name, n) = (op.name(), x.len());
+                    let kernel = format!(
+                        "kernel (p0: {dtype}[{n}], p1: {dtype}[{n}], p2: {dtype}[{n}] out) {{
+                            axes a0 = {n}
+                            %0 = load p0[a0]
+                            %1 = const {divisor}: {dtype}
+                            %2 = {name} %0, %1
+                            store p2[a0], %2
+                        }}"
+                    );
+                    let operands = [bytes(x.clone()), bytes(vec![divisor; n])];
+                    check_kernel(&kernel.parse().unwrap(), op, dtype, operands);
+                }
+            }
         }
     }
 }
