@@ -257,6 +257,27 @@ fn messages(x: &[Tensor]) -> Tensor {
     energy(&Tensor::zeros([2000, 16]).scatter_add(0, &to, &messages))
 }
 
+/// A query over a cache of keys and values, from which the oldest go and to which the newest are joined.
+fn decoding(x: &[Tensor]) -> Tensor {
+    let [keys, values] = [1, 2].map(|n| concat(&[&x[n].slice_axis(1, 1..), &x[n + 2]], 1));
+    nn::attention(&x[0], &keys, &values, 0.125, nn::Mask::None)
+}
+
+/// The shares of their union that pairs of boxes have in common, from their least and greatest coordinates.
+fn box_overlaps(x: &[Tensor]) -> Tensor {
+    let [low, high] = x[0].chunk_array(1).map(|corner| corner * 0.5);
+    let (low, high) = (low - 1.0, high + 1.0);
+    let area = |low: &Tensor, high: &Tensor| {
+        let sides = high - low;
+        sides.at((.., 0)) * sides.at((.., 1))
+    };
+    let common = high.unsqueeze(0).minimum(&high.unsqueeze(1)) - low.unsqueeze(0).maximum(&low.unsqueeze(1));
+    let common = common.relu();
+    let common = common.at((.., .., 0)) * common.at((.., .., 1));
+    let areas = area(&low, &high);
+    &common / (areas.unsqueeze(0) + areas.unsqueeze(1) - &common)
+}
+
 /// Computes in `f32` what is stored in half of it.
 fn in_f32(x: &[Tensor], function: fn(&[Tensor]) -> Tensor) -> Tensor {
     let wide: Vec<Tensor> = x.iter().map(|x| x.cast(DType::F32)).collect();
@@ -420,6 +441,20 @@ pub(super) const JOBS: &[Job] = &[
     forward("cumsum_8", &[&[100_000, 8]], |x| x[0].cumsum(1)),
     forward("sort_10", &[&[65_536, 10]], |x| x[0].sort(1)),
     forward("sort_3", &[&[300_000, 3]], |x| x[0].sort(1)),
+    forward(
+        "decoding_one",
+        &[&[1, 1, 8, 64], &[1, 1024, 8, 64], &[1, 1024, 8, 64], &[1, 1, 8, 64], &[1, 1, 8, 64]],
+        decoding,
+    ),
+    forward(
+        "decoding_8",
+        &[&[8, 1, 8, 64], &[8, 1024, 8, 64], &[8, 1024, 8, 64], &[8, 1, 8, 64], &[8, 1, 8, 64]],
+        decoding,
+    ),
+    forward("box_overlaps", &[&[1000, 4]], box_overlaps),
+    forward("argmax_10", &[&[65_536, 10]], |x| x[0].argmax(1).cast(DType::F32)),
+    forward("argmax_1000", &[&[1000, 1000]], |x| x[0].argmax(1).cast(DType::F32)),
+    forward("remainder_i32", &[&[1024, 1024]], |x| ((&x[0] * 1000.0).cast(DType::I32) % 7).cast(DType::F32)),
     forward("remainder", &[&[1024, 1024], &[1024, 1024]], |x| &x[0] % &x[1]),
     of(DType::F64, job("matmul_f64", &[&[512, 512], &[512, 512]], product)),
     of(DType::F64, job("tanh_f64", &[&[512, 1024]], |x| energy(&x[0].tanh()))),

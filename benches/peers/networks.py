@@ -208,6 +208,20 @@ def messages(x):
     return energy(scatter(2000, targets, rows(x[1], sources) * x[0][:, None]))
 
 
+def decoding(x):
+    keys, values = (concat([x[n][:, 1:], x[n + 2]], 1) for n in (1, 2))
+    return attention(x[0], keys, values, False)
+
+
+def box_overlaps(x):
+    low, high = x[0][:, :2] * 0.5 - 1, x[0][:, 2:] * 0.5 + 1
+    common = relu(minimum(high[None], high[:, None]) - maximum(low[None], low[:, None]))
+    common = common[..., 0] * common[..., 1]
+    sides = high - low
+    areas = sides[:, 0] * sides[:, 1]
+    return common / (areas[None] + areas[:, None] - common)
+
+
 MLP = [[784, 512], [512, 512], [512, 10]]
 NORM = [[192], [192]]
 classify = lambda x: softmax(perceptron(x[0], x[1:], relu), -1)
@@ -274,6 +288,12 @@ results = [
     ("cumsum_8", [[100000, 8]], lambda x: cumsum(x[0], 1)),
     ("sort_10", [[65536, 10]], lambda x: sort(x[0], 1)),
     ("sort_3", [[300000, 3]], lambda x: sort(x[0], 1)),
+    ("decoding_one", [[1, 1, 8, 64], *[[1, 1024, 8, 64]] * 2, *[[1, 1, 8, 64]] * 2], decoding),
+    ("decoding_8", [[8, 1, 8, 64], *[[8, 1024, 8, 64]] * 2, *[[8, 1, 8, 64]] * 2], decoding),
+    ("box_overlaps", [[1000, 4]], box_overlaps),
+    ("argmax_10", [[65536, 10]], lambda x: wide(argmax(x[0]))),
+    ("argmax_1000", [[1000, 1000]], lambda x: wide(argmax(x[0]))),
+    ("remainder_i32", [[1024, 1024]], lambda x: wide(remainder(whole(x[0] * 1000), 7))),
     ("remainder", [[1024, 1024]] * 2, lambda x: remainder(x[0], x[1])),
 ]
 of_dtypes = [
