@@ -7,6 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
+use retape_kernels::library::Library;
 use smallvec::SmallVec;
 
 use super::ancestors::Ancestors;
@@ -536,8 +537,12 @@ pub(super) fn kept_shape(space: &[usize], folded: &[usize]) -> Vec<usize> {
 
 /// The reads of a library call: the memory under its arguments.
 fn library_reads(values: &Values<'_>, root: ValueId) -> Vec<Read> {
+    let read = |value: ValueId| Read { value, view: None };
+    if let Lowering::Library(Library::Join(_)) = values.lowering(root) {
+        return values.parts(root).iter().map(|part| read(part.source)).collect();
+    }
     let memory = |&arg: &ValueId| values.strided(arg).map_or_else(|_| values.memory_of(arg), |(base, _)| base);
-    values.library_args(root).iter().map(|arg| Read { value: memory(arg), view: None }).collect()
+    values.library_args(root).iter().map(|arg| read(memory(arg))).collect()
 }
 
 #[cfg(test)]

@@ -6,10 +6,13 @@
 
 use retape_kernels::Work;
 use retape_kernels::library::{Join, Library};
+use rustc_hash::FxHashSet;
 
 use super::UnplacedStep;
 use super::slots::{ALIGNMENT, n_bytes};
+use super::values::Values;
 use crate::graph::Graph;
+use crate::ops::Lowering;
 use crate::types::{ValueId, ValueTable};
 
 /// A joined value and its parts, in order.
@@ -35,16 +38,14 @@ impl Joins {
     pub(super) fn find(graph: &Graph, steps: &[UnplacedStep], is_placed: &dyn Fn(ValueId) -> bool) -> Joins {
         let mut joins = Joins::default();
         let mut is_written = ValueTable::with_capacity(graph.n_nodes());
-        let is_aligned = |&part: &ValueId| n_bytes(graph, part).is_multiple_of(ALIGNMENT);
         for step in steps {
             if let Some((whole, kernel)) = joined(step).filter(|&(whole, _)| !is_placed(whole)) {
                 let (parts, join) = (&step.reads, joins.joins.len());
-                let begins_whole = parts.split_last().is_none_or(|(_, before)| before.iter().all(is_aligned));
                 let is_free = |part: &ValueId| is_written.contains(*part) && !is_placed(*part);
                 // A join may also read a part of a larger value.
                 let is_all = |(part, len): (&ValueId, &usize)| graph.ty(*part).n_elements() == len * kernel.inner;
                 let are_free = parts.iter().all(is_free) && parts.iter().zip(kernel.lens.iter()).all(is_all);
-                if begins_whole && are_free && parts.iter().all(|&part| joins.claim(part, join)) {
+                if begin_lines(graph, parts) && are_free && parts.iter().all(|&part| joins.claim(part, join)) {
                     joins.made.insert(whole, join);
                     joins.joins.push(Joined { whole, parts: parts.to_vec() });
                 } else {
@@ -88,6 +89,24 @@ impl Joins {
     pub(super) fn of_step(&self, step: &UnplacedStep) -> Option<&Joined> {
         self.of_whole(joined(step)?.0)
     }
+}
+
+/// Whether each part but the first begins at a cache line where the one before ends.
+fn begin_lines(graph: &Graph, parts: &[ValueId]) -> bool {
+    let is_aligned = |&part: &ValueId| n_bytes(graph, part).is_multiple_of(ALIGNMENT);
+    parts.split_last().is_none_or(|(_, before)| before.iter().all(is_aligned))
+}
+
+/// Whether all parts of a join may come to be computed in the memory of its result, before it is known which have memory.
+pub(super) fn may_be_in_place(values: &Values<'_>, whole: ValueId, is_placed: &dyn Fn(ValueId) -> bool) -> bool {
+    let parts = &values.graph.node(whole).args;
+    let Lowering::Library(Library::Join(Join { outer: 1, .. })) = values.lowering(whole) else { return false };
+    let mut seen = FxHashSet::default();
+    let is_free = |&part: &ValueId| {
+        let memory = values.memory_of(part);
+        !is_placed(memory) && !matches!(values.lowering(memory), Lowering::Parameter) && seen.insert(memory)
+    };
+    parts.iter().all(is_free) && begin_lines(values.graph, parts)
 }
 
 /// The result of a step that joins along the first axis, and its kernel.

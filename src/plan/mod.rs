@@ -23,7 +23,7 @@ use std::collections::{BTreeSet, HashSet};
 use retape_kernels::ir::Affine;
 use retape_kernels::library::{Library, MatrixLayout};
 use retape_kernels::{BufferType, Plan, Work};
-use retape_runtime::{Device, Shape, Shortage};
+use retape_runtime::{Device, Shortage};
 use smallvec::SmallVec;
 
 use self::fuse::{FusionGroup, Groups};
@@ -187,7 +187,13 @@ fn label(values: &Values<'_>, group: &FusionGroup) -> String {
 
 /// A library call with the memory it reads; matrix products, attention and joins read through movements.
 fn with_strides(values: &Values<'_>, root: ValueId, library: &Library) -> (Library, Vec<ValueId>) {
-    let args = values.library_args(root);
+    let (mut library, args) = (library.clone(), values.library_args(root));
+    if let Library::Join(join) = &mut library {
+        let parts = values.parts(root);
+        join.offsets = parts.iter().map(|part| part.offset).collect();
+        join.pitches = parts.iter().map(|part| part.pitch).collect();
+        return (library, parts.iter().map(|part| part.source).collect());
+    }
     let (mut layouts, mut reads) = (SmallVec::<[Affine; 4]>::new(), Vec::with_capacity(args.len()));
     for (position, &arg) in args.iter().enumerate() {
         if values.reads_strided(root, position) {
@@ -198,24 +204,12 @@ fn with_strides(values: &Values<'_>, root: ValueId, library: &Library) -> (Libra
             reads.push(values.memory_of(arg));
         }
     }
-    let mut library = library.clone();
     match (&mut library, &layouts[..]) {
         (Library::MatMul(product), [a, b]) => (product.a, product.b) = (matrices(a), matrices(b)),
         (Library::Attention(attention), all) => attention.operands = all.iter().map(heads).collect(),
-        (Library::Join(join), all) => (join.offsets, join.pitches) = parts(values.graph, root, all),
         _ => {}
     }
     (library, reads)
-}
-
-/// The offsets and the pitches of the parts of a join.
-fn parts(graph: &Graph, join: ValueId, all: &[Affine]) -> (Shape, Shape) {
-    let node = graph.node(join);
-    let Op::Concat(concat) = &node.op else { unreachable!("joins are made by concat") };
-    let shapes = node.args.iter().map(|&arg| &graph.ty(arg).shape);
-    let of_part = |(shape, at): (&Shape, _)| values::runs(shape, concat.axis, at).expect("other parts are stored");
-    let (offsets, pitches): (Vec<_>, Vec<_>) = shapes.zip(all).map(of_part).map(<(usize, usize)>::from).unzip();
-    (offsets.into(), pitches.into())
 }
 
 /// The layout of `[batch, position, head, feature]`.

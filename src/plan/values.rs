@@ -1,7 +1,7 @@
 //! Which values are stored, and which are computed where they are used.
 //!
 //! A *root* is a value that gets memory. Results of library kernels and reductions are roots, and so is what an
-//! output, a library kernel or a read at computed coordinates needs as a whole. So is a transposed matrix that many
+//! output, a library kernel or a read at computed coordinates needs as a whole; joins may read parts of what has memory. So is a transposed matrix that many
 //! products have on the right (ADR 42). A pointwise value with several users
 //! is a root unless computing it again costs less than loading it, or it is a short formula of another root, which users
 //! then read in its place; if fusion brings all its users into its own kernel, it is never written after all.
@@ -12,13 +12,13 @@ use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
 
 use retape_kernels::ir::{Affine, Binary, Inst, KernelBuilder, Unary, Value};
-use retape_kernels::library::{Join, Library};
+use retape_kernels::library::Library;
 use retape_runtime::Scalar;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::view::View;
-use super::{ComputeCost, slots};
+use super::{ComputeCost, join};
 use crate::graph::Graph;
 use crate::ops::{Body, Lowering, Movement, Op, Point};
 use crate::types::{TensorType, ValueId};
@@ -50,6 +50,8 @@ pub(super) struct Values<'g> {
     roots: Vec<bool>,
     /// The cost of computing each value from stored ones, in units of an addition.
     costs: Vec<u32>,
+    /// Where each join finds its arguments.
+    parts: FxHashMap<ValueId, Vec<Part>>,
 }
 
 /// A read of a kernel: of a parameter, or of a root.
@@ -58,6 +60,14 @@ pub(super) struct Read {
     pub(super) value: ValueId,
     /// Where it reads at each point; `None` for anywhere.
     pub(super) view: Option<View>,
+}
+
+/// Where a join finds an argument: its runs begin at an offset in the memory of a value, one pitch after the other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) source: ValueId,
+    pub(super) offset: usize,
+    pub(super) pitch: usize,
 }
 
 impl<'g> Values<'g> {
@@ -73,7 +83,7 @@ impl<'g> Values<'g> {
         };
         let lowerings = graph.nodes().iter().map(lower).collect();
         let (roots, costs) = (vec![false; graph.n_nodes()], vec![0; graph.n_nodes()]);
-        let mut values = Values { graph, lowerings, roots, costs };
+        let mut values = Values { graph, lowerings, roots, costs, parts: FxHashMap::default() };
         values.mark_by_need();
         values.mark_by_cost();
         values.fix_non_affine();
@@ -130,7 +140,11 @@ impl<'g> Values<'g> {
                 Lowering::Library(_) => {
                     self.roots[id.index()] = true;
                     for (position, &arg) in self.library_args(id).iter().enumerate() {
-                        self.need(if self.reads_strided(id, position) { self.source(id, position) } else { arg });
+                        if self.reads_strided(id, position) {
+                            self.need_strided(arg);
+                        } else {
+                            self.need(arg);
+                        }
                     }
                 }
                 Lowering::Reduce { .. } => self.roots[id.index()] = true,
@@ -149,46 +163,80 @@ impl<'g> Values<'g> {
         self.store_shared_factors();
     }
 
-    /// Marks what joins need in memory. A join copies a part of a larger value from there, if that is stored anyway or has
-    /// readers besides, and is the only step that copies it. Otherwise the part is computed, where the result has it if
-    /// all of them can be.
+    /// Marks what joins need in memory, and says where they find it.
+    ///
+    /// A join reads parts of a larger value where that lies if it takes half of it or more, and if the value has memory
+    /// anyway or is read more than once. It is the only step that copies them then. A smaller part would keep the memory of
+    /// the value for long. Other parts are computed, if possible in the memory of the result.
     fn need_parts(&mut self, joins: &[ValueId]) {
-        /// Readers of a value that is cut in two and joined again, as by a rotation.
-        const ROTATION: u32 = 2;
         if joins.is_empty() {
             return;
         }
         let users = self.users();
+        let outputs: FxHashSet<ValueId> = self.graph.outputs().iter().map(|&output| self.memory_of(output)).collect();
         for &join in joins {
-            let in_place = self.parts_lie_in_result(join);
-            for (position, &part) in self.graph.node(join).args.iter().enumerate() {
-                let source = self.source(join, position);
-                let is_there = self.is_stored(source) || users[source.index()].count > ROTATION;
-                self.need(if is_there && !in_place { source } else { part });
+            let args = &self.graph.node(join).args;
+            let is_placed = |value: ValueId| outputs.contains(&value);
+            let mut found: Vec<Option<Part>> = vec![None; args.len()];
+            if is_placed(join) || !join::may_be_in_place(self, join, &is_placed) {
+                found = args.iter().map(|&arg| self.part(join, arg)).collect();
             }
+            let mut n_taken: FxHashMap<ValueId, usize> = FxHashMap::default();
+            for (part, &arg) in found.iter().zip(args).filter_map(|(part, arg)| part.as_ref().zip(Some(arg))) {
+                *n_taken.entry(part.source).or_default() += self.graph.ty(arg).n_elements();
+            }
+            let mut parts = Vec::with_capacity(args.len());
+            for (&arg, part) in args.iter().zip(found) {
+                let n_elements = |id: ValueId| self.graph.ty(id).n_elements();
+                let is_there =
+                    |source: ValueId| self.is_stored(source) || users[source.index()].n_read > n_elements(source);
+                let is_large = |source: ValueId| n_taken[&source] >= n_elements(source).div_ceil(2);
+                let part = part.filter(|part| is_large(part.source) && is_there(part.source));
+                let part = part.unwrap_or_else(|| self.whole_part(join, arg));
+                self.need(part.source);
+                parts.push(part);
+            }
+            self.parts.insert(join, parts);
         }
     }
 
-    /// Whether all parts of a join may be computed in the memory of its result, as far as their types say.
-    fn parts_lie_in_result(&self, join: ValueId) -> bool {
-        let parts = &self.graph.node(join).args;
-        let Lowering::Library(Library::Join(Join { outer: 1, .. })) = self.lowering(join) else { return false };
-        let is_parameter = |&part: &ValueId| matches!(self.lowering(self.memory_of(part)), Lowering::Parameter);
-        let begins_line = |&part: &ValueId| slots::n_bytes(self.graph, part).is_multiple_of(slots::ALIGNMENT);
-        !parts.iter().any(is_parameter) && parts.split_last().is_none_or(|(_, before)| before.iter().all(begins_line))
+    /// An argument of a join that has memory of its own.
+    fn whole_part(&self, join: ValueId, arg: ValueId) -> Part {
+        let pitch = self.graph.ty(arg).shape[self.joined_axis(join)..].iter().product();
+        Part { source: self.memory_of(arg), offset: 0, pitch }
     }
 
-    /// The memory that an argument of a kernel that reads through movements comes to be read from: that under the
-    /// movements, or that of the first value on the way that the kernel cannot read through.
-    fn source(&self, id: ValueId, position: usize) -> ValueId {
-        let arg = self.graph.node(id).args[position];
-        let source = match (&self.graph.node(id).op, self.strided(arg)) {
-            (Op::Concat(_), Err(_)) => arg,
-            (Op::Concat(concat), Ok((_, at))) if runs(&self.graph.ty(arg).shape, concat.axis, &at).is_none() => arg,
-            (_, Ok((base, _))) => base,
-            (_, Err(obstacle)) => obstacle,
-        };
-        self.memory_of(source)
+    fn joined_axis(&self, join: ValueId) -> usize {
+        let Op::Concat(concat) = &self.graph.node(join).op else { unreachable!("joins are made by concat") };
+        concat.axis
+    }
+
+    /// Where a join finds its arguments.
+    pub(super) fn parts(&self, join: ValueId) -> &[Part] {
+        &self.parts[&join]
+    }
+
+    /// Where a join would find an argument: in the first value under its movements that is stored and in which it lies in
+    /// equal runs, or else in the value under all of them.
+    fn part(&self, join: ValueId, arg: ValueId) -> Option<Part> {
+        let (space, axis) = (&self.graph.ty(arg).shape, self.joined_axis(join));
+        let mut view = View::of_axes(0..space.rank(), space.rank());
+        let mut id = arg;
+        loop {
+            let runs = || runs(space, axis, &view.affine(&self.graph.ty(id).shape, space.rank()));
+            let Lowering::Movement(movement) = self.lowering(id) else {
+                return runs().map(|[offset, pitch]| Part { source: id, offset, pitch });
+            };
+            let source = self.memory_of(id);
+            if self.is_stored(source)
+                && let Some([offset, pitch]) = runs()
+            {
+                return Some(Part { source, offset, pitch });
+            }
+            let (node, moved) = (self.graph.node(id), self.graph.node(id).args[0]);
+            view = view.through(movement, &self.graph.ty(moved).shape, &node.ty.shape, space)?;
+            id = moved;
+        }
     }
 
     /// Stores transposed matrices that many products have on the right: each would transpose it anew while it packs.
@@ -208,26 +256,31 @@ impl<'g> Values<'g> {
         }
     }
 
+    /// Marks what a kernel needs in memory that can read it at any non-negative strides. Returns it if that is new.
+    fn need_strided(&mut self, arg: ValueId) -> Option<ValueId> {
+        let needed = match self.strided(arg) {
+            Ok((base, _)) => base,
+            Err(obstacle) => obstacle,
+        };
+        let memory = self.memory_of(needed);
+        let is_new = !self.is_stored(memory);
+        self.need(needed);
+        is_new.then_some(memory)
+    }
+
     /// Marks what kernels that read through movements need in memory, now that more is there than when they were first
     /// looked at. Returns what is new.
     fn mark_strided(&mut self) -> Vec<ValueId> {
-        let args = self.graph.iter().flat_map(|(id, node)| (0..node.args.len()).map(move |position| (id, position)));
-        let args: Vec<_> = args.filter(|&(id, position)| self.reads_strided(id, position)).collect();
-        let mut new = vec![];
-        for (id, position) in args {
-            let source = self.source(id, position);
-            if !self.is_stored(source) {
-                self.need(source);
-                new.push(source);
-            }
-        }
-        new
+        let args = self.graph.iter().flat_map(|(id, node)| node.args.iter().enumerate().map(move |arg| (id, arg)));
+        let args: Vec<ValueId> =
+            args.filter(|&(id, (position, _))| self.reads_strided(id, position)).map(|(_, (_, &arg))| arg).collect();
+        args.into_iter().filter_map(|arg| self.need_strided(arg)).collect()
     }
 
-    /// Whether a value is made by a kernel that reads the argument at a position through movements.
+    /// Whether a value is made by a kernel that reads the argument at a position through movements, at any strides.
     pub(super) fn reads_strided(&self, id: ValueId, position: usize) -> bool {
         match self.lowering(id) {
-            Lowering::Library(Library::MatMul(_) | Library::Join(_)) => true,
+            Lowering::Library(Library::MatMul(_)) => true,
             Lowering::Library(Library::Attention(_)) => !ATTENTION_TERMS.contains(&position),
             Lowering::Library(_)
             | Lowering::Pointwise(_)
@@ -262,7 +315,7 @@ impl<'g> Values<'g> {
         self.roots[id.index()] = false;
     }
 
-    /// The memory under an argument of a kernel that reads through movements, and where its elements lie there.
+    /// The memory under an argument of a product, and where its elements lie there.
     pub(super) fn operand(&self, arg: ValueId) -> (ValueId, Affine) {
         self.strided(arg).unwrap_or_else(|_| {
             let shape = &self.graph.ty(arg).shape;
@@ -314,7 +367,7 @@ impl<'g> Values<'g> {
             let path = self.path(id, own, &paths);
             let computes = matches!(self.lowering(id), Lowering::Pointwise(_) | Lowering::Indexed { .. });
             let Users { count, spread, n_read } = users[id.index()];
-            // Slices that do not overlap, such as halves, compute no element twice.
+            // Of slices such as halves, all together compute no more elements than there are.
             let is_shared = count > 1 && n_read > node.ty.n_elements();
             let is_dear = cost > CHEAP && (spread || is_shared && !path.is_short());
             if computes && (cost > MAX_COST || is_dear) && !node.args.is_empty() {
@@ -541,7 +594,10 @@ impl<'g> Values<'g> {
 
 /// The offset of the first of the equal runs that the elements of a value lie in, one for each position before an axis, and
 /// the distance between two; `None` if they lie in no such runs.
-pub(super) fn runs(shape: &[usize], axis: usize, at: &Affine) -> Option<[usize; 2]> {
+fn runs(shape: &[usize], axis: usize, at: &Affine) -> Option<[usize; 2]> {
+    if shape.contains(&0) {
+        return Some([0, 0]);
+    }
     // The distance between the elements of a merged axis, and of how many.
     let merged = |axes: Range<usize>| {
         let axes = axes.rev().map(|axis| (at.strides[axis], shape[axis] as i64)).filter(|&(_, extent)| extent > 1);

@@ -208,6 +208,36 @@ fn parts_of_larger_values_are_copied_once() {
         let (found, plan) = run(f);
         assert_eq!(found, steps, "{plan}");
     }
+    // Small parts of a value keep no memory of it, and are not what it is stored for.
+    for f in [
+        |x: &Tensor, _: &Tensor| {
+            let y = x * 2.0;
+            vec![concat(&[&y.slice_axis(1, ..1), &y.slice_axis(1, 3..4), &y.slice_axis(1, 7..)], 1)]
+        },
+        |x: &Tensor, w: &Tensor| {
+            let mut y = x.reshape([64, 48]);
+            let parts: Vec<Tensor> = (0..9)
+                .map(|_| {
+                    y = y.matmul(&w.reshape([4, 48]).t()).matmul(&(w.reshape([4, 48]) * 1e-3));
+                    y.slice_axis(1, ..1)
+                })
+                .collect();
+            vec![concat(&parts.iter().collect::<Vec<_>>(), 1)]
+        },
+    ] {
+        let (_, plan) = run(f);
+        assert!(memory(&plan).0 <= 3 * 4 * 64 * 48, "{plan}");
+    }
+    // Joins without elements, along each axis.
+    for shape in [&[3, 0][..], &[2, 0, 3], &[2, 3, 0, 4], &[2, 0, 3, 5], &[0]] {
+        let empty = Tensor::zeros(shape);
+        for axis in 0..shape.len() {
+            let twice = accelerate(move |x: &Tensor| concat(&[x, &x.slice_axis(axis, ..0), &(x * 2.0)], axis));
+            let mut expected = shape.to_vec();
+            expected[axis] *= 2;
+            assert_eq!(&twice.call(&empty).unwrap().shape()[..], expected);
+        }
+    }
     // Twice differentiated, against a product with a permutation.
     let slope = |x: &Tensor, turned: &dyn Fn(&Tensor) -> Tensor| {
         let y = x.sin();

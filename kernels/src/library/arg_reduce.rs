@@ -151,7 +151,7 @@ impl ArgReduce {
     }
 }
 
-/// Lines that are searched side by side, and elements of a line that are.
+/// The number of short lines, or of elements of a long one, that are searched side by side.
 const LANES: usize = 8;
 
 /// Lines of fewer elements are searched side by side.
@@ -216,7 +216,7 @@ fn first_extreme<T: Number>(line: &[T], holds: impl Fn(&T, &T) -> bool) -> i64 {
     place as i64
 }
 
-/// The position of the first element that is as wanted, which there is.
+/// The position of the first element that is as wanted; there must be one.
 #[inline(always)]
 fn first_place<T>(line: &[T], is_wanted: impl Fn(&T) -> bool) -> usize {
     let (runs, _) = line.as_chunks::<LANES>();

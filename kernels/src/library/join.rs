@@ -1,6 +1,7 @@
 //! Arrays one after another along an axis: copies of runs of memory.
 
 use retape_runtime::{DType, Shape};
+use smallvec::SmallVec;
 
 use super::extents::{Checked, count, countable};
 use super::number::with_bits;
@@ -88,11 +89,11 @@ impl Join {
 
     /// Where the inputs lie.
     pub(crate) fn parts(&self) -> impl Iterator<Item = JoinedPart> {
-        let widths = self.lens.iter().map(|&len| len * self.inner);
+        let widths = self.lens.iter().map(|&len| len.saturating_mul(self.inner));
         let layouts = self.offsets.iter().zip(self.pitches.iter());
         widths.zip(layouts).scan(0, |next, (width, (&offset, &pitch))| {
-            let start = *next;
-            *next += width;
+            let start: usize = *next;
+            *next = start.saturating_add(width);
             Some(JoinedPart { start, width, offset, pitch })
         })
     }
@@ -105,6 +106,12 @@ impl Join {
     /// The dtype of each input, and the least number of elements of its buffer.
     pub fn inputs(&self) -> Vec<(DType, usize)> {
         self.parts().map(|part| (self.dtype, part.buffer_len(self.outer).unwrap_or(usize::MAX))).collect()
+    }
+
+    /// The number of elements that are read of each input, those that repeat counted once.
+    pub(super) fn n_read(&self) -> SmallVec<[usize; 6]> {
+        let n_runs = |part: &JoinedPart| if part.pitch == 0 { self.outer.min(1) } else { self.outer };
+        self.parts().map(|part| count(&[n_runs(&part), part.width])).collect()
     }
 
     /// The dtype and the number of elements of each output.

@@ -187,6 +187,8 @@ impl Library {
             product.n_read().into_iter().collect()
         } else if let Library::Attention(attention) = self {
             attention.n_read()
+        } else if let Library::Join(join) = self {
+            join.n_read()
         } else {
             self.inputs().into_iter().map(|(_, len)| len).collect()
         };

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use retape_runtime::DType;
+use retape_runtime::{DType, n_threads};
 
 use super::extents::{Checked, count, countable};
 use super::number::{Number, is_number, with_number};
@@ -161,7 +161,7 @@ impl ScatterAdd {
         out: &mut [T],
     ) {
         let extents = [self.outer, self.len, self.inner];
-        if self.along && self.inner == 1 && self.len > 0 {
+        if self.along && self.inner == 1 && self.tile()[0] == self.len && self.len > 0 {
             return self.scatter_lines(base, indices, updates, out);
         }
         for_each_tile(out, extents, self.tile(), self.n_base() + self.n_updates(), &|mut tile| {
@@ -214,8 +214,8 @@ impl ScatterAdd {
     }
 
     /// Rows and columns of a tile. Tiles divide what follows the axis where that is long, and read each update once. Where
-    /// it is not, tiles divide the axis, and each looks at all indices, unless a look takes as long as an addition: where
-    /// rows are very short, or each update has an index.
+    /// it is not, tiles divide the axis, and each looks at all indices, unless they are many and a look takes as long as an
+    /// addition: where rows are very short, or each update has an index.
     fn tile(&self) -> [usize; 2] {
         /// Tiles at least.
         const TILES: usize = 8;
@@ -225,16 +225,19 @@ impl ScatterAdd {
         const COLUMNS_ALONG: usize = 32;
         /// Rows of a tile at least: a small base is one.
         const ROWS: usize = if cfg!(test) { 2 } else { 64 };
+        let are_many = self.n_indices >= self.len;
         let columns = tile_columns(self.outer, self.inner).max(if self.along { COLUMNS_ALONG } else { 1 });
         let n_tiles = count(&[self.outer, self.inner.div_ceil(columns)]);
-        if self.along || columns >= COLUMNS || n_tiles >= TILES && self.inner <= columns {
+        if self.along && are_many || columns >= COLUMNS || n_tiles >= TILES && self.inner <= columns {
             return [self.len, columns];
         }
         let columns = self.inner.clamp(1, 2 * COLUMNS);
         let n_tiles = count(&[self.outer, self.inner.div_ceil(columns)]).max(1);
         let down = match self.inner {
-            1..=8 if self.n_indices >= self.len => 1,
-            ..64 => 2,
+            1..=8 if are_many => 1,
+            ..16 => 2,
+            // Threads look at the indices side by side, and no bit depends on the tiles.
+            16..64 => n_threads().clamp(2, TILES),
             _ => TILES,
         };
         let down = TILES.div_ceil(n_tiles).min(down);

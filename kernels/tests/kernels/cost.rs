@@ -2,11 +2,11 @@
 
 use retape_kernels::ir;
 use retape_kernels::library::{
-    Attention, AttentionPass, Cholesky, Conv2d, ConvPass, MatMul, MatrixLayout as Strided, Philox, Pool2d, PoolKind,
-    PoolPass,
+    Attention, AttentionPass, Cholesky, Conv2d, ConvPass, Join, MatMul, MatrixLayout as Strided, Philox, Pool2d,
+    PoolKind, PoolPass,
 };
 use retape_kernels::{Place, Step, StepCost, Work};
-use retape_runtime::{DType, Scalar};
+use retape_runtime::{DType, Scalar, Shape};
 use smallvec::SmallVec;
 
 use crate::execute::step;
@@ -140,6 +140,10 @@ fn operands_with_strides_count_what_is_read() {
     let mut product = MatMul::contiguous(DType::F32, &[6], [5, 7, 9]);
     product.b.batch_strides[0] = 0;
     assert_eq!(Work::library(product).cost().bytes, 4 * (6 * 5 * 9 + 9 * 7 + 6 * 5 * 7));
+    // A row for all lines, and a part of lines of a hundred.
+    let join = Join::contiguous(DType::F32, 3, Shape::new(&[1, 2]), 5);
+    let join = Join { offsets: Shape::new(&[7, 50]), pitches: Shape::new(&[0, 100]), ..join };
+    assert_eq!(Work::library(join).cost().bytes, 4 * (5 + 3 * 10 + 3 * 15));
 }
 
 /// Bytes that a step of a launch hands on to a later one lie in a cache.

@@ -132,7 +132,7 @@ impl Builder<'_> {
 
     fn step(&mut self) {
         let x = self.value();
-        match self.random.below(12) {
+        match self.random.below(13) {
             0 => self.reshape(x),
             1 => self.broadcast(x),
             2 => self.permute(x),
@@ -140,6 +140,7 @@ impl Builder<'_> {
             4 => self.slice(x),
             5 => self.cast(x),
             6 => self.matmul(x),
+            7 => self.join(x),
             _ => self.formula(x),
         };
     }
@@ -228,6 +229,25 @@ impl Builder<'_> {
         }
         let y = self.value_of(&ty.with_shape([k, m]));
         self.parsed("matmul", "", &[x, y])
+    }
+
+    /// Parts of a value along an axis, in any order, some of which may be empty, and perhaps a value like it.
+    fn join(&mut self, x: ValueId) -> Option<ValueId> {
+        let ty = self.graph.ty(x).clone();
+        let axis = self.random.below(ty.rank().max(1));
+        let extent = *ty.shape.get(axis)?;
+        let mut parts = vec![];
+        for _ in 0..1 + self.random.below(3) {
+            let (mut start, mut counts) = (vec![0; ty.rank()], ty.shape.to_vec());
+            start[axis] = self.random.below(extent + 1);
+            counts[axis] = self.random.below(extent - start[axis] + 1);
+            let step = vec![1; ty.rank()];
+            parts.push(self.parsed("slice", &format!("start={start:?}, step={step:?}, shape={counts:?}"), &[x])?);
+        }
+        if self.random.below(2) == 0 {
+            parts.push(self.value_of(&ty));
+        }
+        self.parsed("concat", &format!("axis={axis}"), &parts)
     }
 }
 

@@ -51,7 +51,9 @@ fn copy(c: &mut KernelWriter, kernel: &Join, part: &JoinedPart, [x, out]: [usize
     c.if_then(exists, |c| {
         let (outer, column) = c.div_rem(item, part.width);
         let (taken, column) = (c.add(column, part.offset), c.add(column, part.start));
-        let (taken, place) = (c.mad(outer, part.pitch, taken), c.mad(outer, kernel.line(), column));
+        // A pitch without a second run may be any number.
+        let pitch = if kernel.outer == 1 { 0 } else { part.pitch };
+        let (taken, place) = (c.mad(outer, pitch, taken), c.mad(outer, kernel.line(), column));
         let (from, to) = (c.at(x, taken, number.size()), c.at(out, place, number.size()));
         let element = c.load(number, from, 0);
         c.store(number, to, 0, element);
