@@ -6,13 +6,10 @@
 
 use retape_kernels::Work;
 use retape_kernels::library::{Join, Library};
-use rustc_hash::FxHashSet;
 
 use super::UnplacedStep;
-use super::slots::{ALIGNMENT, n_bytes};
-use super::values::Values;
+use super::slots::begin_lines;
 use crate::graph::Graph;
-use crate::ops::Lowering;
 use crate::types::{ValueId, ValueTable};
 
 /// A joined value and its parts, in order.
@@ -89,24 +86,6 @@ impl Joins {
     pub(super) fn of_step(&self, step: &UnplacedStep) -> Option<&Joined> {
         self.of_whole(joined(step)?.0)
     }
-}
-
-/// Whether each part but the first begins at a cache line where the one before ends.
-fn begin_lines(graph: &Graph, parts: &[ValueId]) -> bool {
-    let is_aligned = |&part: &ValueId| n_bytes(graph, part).is_multiple_of(ALIGNMENT);
-    parts.split_last().is_none_or(|(_, before)| before.iter().all(is_aligned))
-}
-
-/// Whether all parts of a join may come to be computed in the memory of its result, before it is known which have memory.
-pub(super) fn may_be_in_place(values: &Values<'_>, whole: ValueId, is_placed: &dyn Fn(ValueId) -> bool) -> bool {
-    let parts = &values.graph.node(whole).args;
-    let Lowering::Library(Library::Join(Join { outer: 1, .. })) = values.lowering(whole) else { return false };
-    let mut seen = FxHashSet::default();
-    let is_free = |&part: &ValueId| {
-        let memory = values.memory_of(part);
-        !is_placed(memory) && !matches!(values.lowering(memory), Lowering::Parameter) && seen.insert(memory)
-    };
-    parts.iter().all(is_free) && begin_lines(values.graph, parts)
 }
 
 /// The result of a step that joins along the first axis, and its kernel.

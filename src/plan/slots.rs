@@ -10,7 +10,7 @@ use crate::graph::Graph;
 use crate::types::{ValueId, ValueTable};
 
 /// Slots begin at multiples of this many bytes: a cache line, and the widest vector.
-pub(super) const ALIGNMENT: usize = 64;
+const ALIGNMENT: usize = 64;
 
 /// A span of the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +143,12 @@ impl Slots {
 /// The bytes of a value.
 pub(super) fn n_bytes(graph: &Graph, value: ValueId) -> usize {
     graph.ty(value).n_elements() * graph.ty(value).dtype.size()
+}
+
+/// Whether each of some values but the first begins at a cache line where the one before ends.
+pub(super) fn begin_lines(graph: &Graph, values: &[ValueId]) -> bool {
+    let is_aligned = |&value: &ValueId| n_bytes(graph, value).is_multiple_of(ALIGNMENT);
+    values.split_last().is_none_or(|(_, before)| before.iter().all(is_aligned))
 }
 
 #[cfg(test)]

@@ -12,13 +12,13 @@ use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
 
 use retape_kernels::ir::{Affine, Binary, Inst, KernelBuilder, Unary, Value};
-use retape_kernels::library::Library;
+use retape_kernels::library::{Join, Library};
 use retape_runtime::Scalar;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::view::View;
-use super::{ComputeCost, join};
+use super::{ComputeCost, slots};
 use crate::graph::Graph;
 use crate::ops::{Body, Lowering, Movement, Op, Point};
 use crate::types::{TensorType, ValueId};
@@ -51,7 +51,7 @@ pub(super) struct Values<'g> {
     /// The cost of computing each value from stored ones, in units of an addition.
     costs: Vec<u32>,
     /// Where each join finds its arguments.
-    parts: FxHashMap<ValueId, Vec<Part>>,
+    parts: FxHashMap<ValueId, Vec<JoinedRuns>>,
 }
 
 /// A read of a kernel: of a parameter, or of a root.
@@ -64,7 +64,7 @@ pub(super) struct Read {
 
 /// Where a join finds an argument: its runs begin at an offset in the memory of a value, one pitch after the other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
+pub(super) struct JoinedRuns {
     pub(super) source: ValueId,
     pub(super) offset: usize,
     pub(super) pitch: usize,
@@ -177,8 +177,8 @@ impl<'g> Values<'g> {
         for &join in joins {
             let args = &self.graph.node(join).args;
             let is_placed = |value: ValueId| outputs.contains(&value);
-            let mut found: Vec<Option<Part>> = vec![None; args.len()];
-            if is_placed(join) || !join::may_be_in_place(self, join, &is_placed) {
+            let mut found: Vec<Option<JoinedRuns>> = vec![None; args.len()];
+            if is_placed(join) || !self.may_be_in_place(join, &is_placed) {
                 found = args.iter().map(|&arg| self.part(join, arg)).collect();
             }
             let mut n_taken: FxHashMap<ValueId, usize> = FxHashMap::default();
@@ -200,10 +200,22 @@ impl<'g> Values<'g> {
         }
     }
 
+    /// Whether all parts of a join may come to be computed in the memory of its result.
+    fn may_be_in_place(&self, join: ValueId, is_placed: &dyn Fn(ValueId) -> bool) -> bool {
+        let parts = &self.graph.node(join).args;
+        let Lowering::Library(Library::Join(Join { outer: 1, .. })) = self.lowering(join) else { return false };
+        let mut seen = FxHashSet::default();
+        let is_free = |&part: &ValueId| {
+            let memory = self.memory_of(part);
+            !is_placed(memory) && !matches!(self.lowering(memory), Lowering::Parameter) && seen.insert(memory)
+        };
+        parts.iter().all(is_free) && slots::begin_lines(self.graph, parts)
+    }
+
     /// An argument of a join that has memory of its own.
-    fn whole_part(&self, join: ValueId, arg: ValueId) -> Part {
+    fn whole_part(&self, join: ValueId, arg: ValueId) -> JoinedRuns {
         let pitch = self.graph.ty(arg).shape[self.joined_axis(join)..].iter().product();
-        Part { source: self.memory_of(arg), offset: 0, pitch }
+        JoinedRuns { source: self.memory_of(arg), offset: 0, pitch }
     }
 
     fn joined_axis(&self, join: ValueId) -> usize {
@@ -212,26 +224,26 @@ impl<'g> Values<'g> {
     }
 
     /// Where a join finds its arguments.
-    pub(super) fn parts(&self, join: ValueId) -> &[Part] {
+    pub(super) fn parts(&self, join: ValueId) -> &[JoinedRuns] {
         &self.parts[&join]
     }
 
     /// Where a join would find an argument: in the first value under its movements that is stored and in which it lies in
     /// equal runs, or else in the value under all of them.
-    fn part(&self, join: ValueId, arg: ValueId) -> Option<Part> {
+    fn part(&self, join: ValueId, arg: ValueId) -> Option<JoinedRuns> {
         let (space, axis) = (&self.graph.ty(arg).shape, self.joined_axis(join));
         let mut view = View::of_axes(0..space.rank(), space.rank());
         let mut id = arg;
         loop {
             let runs = || runs(space, axis, &view.affine(&self.graph.ty(id).shape, space.rank()));
             let Lowering::Movement(movement) = self.lowering(id) else {
-                return runs().map(|[offset, pitch]| Part { source: id, offset, pitch });
+                return runs().map(|[offset, pitch]| JoinedRuns { source: id, offset, pitch });
             };
             let source = self.memory_of(id);
             if self.is_stored(source)
                 && let Some([offset, pitch]) = runs()
             {
-                return Some(Part { source, offset, pitch });
+                return Some(JoinedRuns { source, offset, pitch });
             }
             let (node, moved) = (self.graph.node(id), self.graph.node(id).args[0]);
             view = view.through(movement, &self.graph.ty(moved).shape, &node.ty.shape, space)?;

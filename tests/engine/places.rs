@@ -157,18 +157,20 @@ fn joined_parts_take_no_more_memory() {
     assert!(memory(&plan).0 <= small_and_huge, "{plan}");
 }
 
+/// How many steps slice and how many join values of `x: f32[8, 8, 48]` and `w: f32[4, 1, 48]`, and the plan.
+fn slices_and_joins(f: fn(&Tensor, &Tensor) -> Vec<Tensor>) -> ([usize; 2], String) {
+    let (x, w) = (ramp(64, 48).reshape([8, 8, 48]), ramp(4, 48).reshape([4, 1, 48]));
+    let compiled = accelerate(f);
+    let bits = |found: Vec<Tensor>| found.iter().map(|x| x.to_vec::<f32>().unwrap()).collect::<Vec<_>>();
+    assert!(bits(compiled.call(&x, &w).unwrap()) == bits(f(&x, &w)), "the same bits");
+    let plan = compiled.text(&compiled.signature(&x, &w), Form::Plan).unwrap();
+    let n = |name: &str| plan.lines().filter(|line| line.contains(name)).count();
+    ([n(" slice: "), n("    join{")], plan)
+}
+
 /// A part of a larger value is copied from there by the join alone, wherever it lies in equal runs.
 #[test]
 fn parts_of_larger_values_are_copied_once() {
-    let (x, w) = (ramp(64, 48).reshape([8, 8, 48]), ramp(4, 48).reshape([4, 1, 48]));
-    let run = |f: fn(&Tensor, &Tensor) -> Vec<Tensor>| {
-        let compiled = accelerate(f);
-        let bits = |found: Vec<Tensor>| found.iter().map(|x| x.to_vec::<f32>().unwrap()).collect::<Vec<_>>();
-        assert!(bits(compiled.call(&x, &w).unwrap()) == bits(f(&x, &w)), "the same bits");
-        let plan = compiled.text(&compiled.signature(&x, &w), Form::Plan).unwrap();
-        let n = |name: &str| plan.lines().filter(|line| line.contains(name)).count();
-        ([n(" slice: "), n("    join{")], plan)
-    };
     for (f, steps) in [
         // A window that moves on, whose end is an argument.
         (
@@ -202,13 +204,17 @@ fn parts_of_larger_values_are_copied_once() {
             },
             [0, 1],
         ),
-        (|x, w| vec![concat(&[&x.slice_axis(0, ..4).slice_axis(2, ..9), &w.slice_axis(2, 39..)], 1)], [1, 1]),
+        (|x, w| vec![concat(&[&x.slice_axis(0, ..4).slice_axis(2, ..9), &w.slice_axis(2, 39..)], 1)], [2, 1]),
         (|x, _| vec![concat(&[&x.flip(1), &x.permute([1, 0, 2]), &x.flip(2)], 1)], [0, 1]),
     ] {
-        let (found, plan) = run(f);
+        let (found, plan) = slices_and_joins(f);
         assert_eq!(found, steps, "{plan}");
     }
-    // Small parts of a value keep no memory of it, and are not what it is stored for.
+}
+
+/// Small parts of a value keep no memory of it, and are not what it is stored for.
+#[test]
+fn small_parts_keep_no_memory() {
     for f in [
         |x: &Tensor, _: &Tensor| {
             let y = x * 2.0;
@@ -225,20 +231,29 @@ fn parts_of_larger_values_are_copied_once() {
             vec![concat(&parts.iter().collect::<Vec<_>>(), 1)]
         },
     ] {
-        let (_, plan) = run(f);
+        let (_, plan) = slices_and_joins(f);
         assert!(memory(&plan).0 <= 3 * 4 * 64 * 48, "{plan}");
     }
-    // Joins without elements, along each axis.
+}
+
+/// Values without elements are joined along each axis.
+#[test]
+fn joins_may_be_empty() {
     for shape in [&[3, 0][..], &[2, 0, 3], &[2, 3, 0, 4], &[2, 0, 3, 5], &[0]] {
         let empty = Tensor::zeros(shape);
         for axis in 0..shape.len() {
             let twice = accelerate(move |x: &Tensor| concat(&[x, &x.slice_axis(axis, ..0), &(x * 2.0)], axis));
             let mut expected = shape.to_vec();
             expected[axis] *= 2;
-            assert_eq!(&twice.call(&empty).unwrap().shape()[..], expected);
+            assert_eq!(twice.call(&empty).unwrap().shape(), expected);
         }
     }
-    // Twice differentiated, against a product with a permutation.
+}
+
+/// Rotations are differentiated twice as products with a permutation are.
+#[test]
+fn rotations_are_differentiated_twice() {
+    let x = ramp(64, 48).reshape([8, 8, 48]);
     let slope = |x: &Tensor, turned: &dyn Fn(&Tensor) -> Tensor| {
         let y = x.sin();
         (turned(&y) * &y).sum(..).grad(x).square().sum(..).grad(x)

@@ -231,7 +231,7 @@ impl Builder<'_> {
         self.parsed("matmul", "", &[x, y])
     }
 
-    /// Parts of a value along an axis, in any order, some of which may be empty, and perhaps a value like it.
+    /// Parts of a value along an axis, in any order, and perhaps a value like it.
     fn join(&mut self, x: ValueId) -> Option<ValueId> {
         let ty = self.graph.ty(x).clone();
         let axis = self.random.below(ty.rank().max(1));
@@ -239,8 +239,8 @@ impl Builder<'_> {
         let mut parts = vec![];
         for _ in 0..1 + self.random.below(3) {
             let (mut start, mut counts) = (vec![0; ty.rank()], ty.shape.to_vec());
-            start[axis] = self.random.below(extent + 1);
-            counts[axis] = self.random.below(extent - start[axis] + 1);
+            start[axis] = self.random.below(extent);
+            counts[axis] = 1 + self.random.below(extent - start[axis]);
             let step = vec![1; ty.rank()];
             parts.push(self.parsed("slice", &format!("start={start:?}, step={step:?}, shape={counts:?}"), &[x])?);
         }
