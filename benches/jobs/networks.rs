@@ -271,7 +271,7 @@ fn box_overlaps(x: &[Tensor]) -> Tensor {
         let sides = high - low;
         sides.at((.., 0)) * sides.at((.., 1))
     };
-    let common = high.unsqueeze(0).minimum(&high.unsqueeze(1)) - low.unsqueeze(0).maximum(&low.unsqueeze(1));
+    let common = high.unsqueeze(0).minimum(high.unsqueeze(1)) - low.unsqueeze(0).maximum(low.unsqueeze(1));
     let common = common.relu();
     let common = common.at((.., .., 0)) * common.at((.., .., 1));
     let areas = area(&low, &high);
