@@ -1,10 +1,11 @@
 //! Which values are stored, and which are computed where they are used.
 //!
 //! A *root* is a value that gets memory. Results of library kernels and reductions are roots, and so is what an
-//! output, a library kernel or a read at computed coordinates needs as a whole; joins may read parts of what has memory. So is a transposed matrix that many
-//! products have on the right (ADR 42). A pointwise value with several users
-//! is a root unless computing it again costs less than loading it, or it is a short formula of another root, which users
-//! then read in its place; if fusion brings all its users into its own kernel, it is never written after all.
+//! output, a library kernel or a read at computed coordinates needs as a whole, and a transposed matrix that many
+//! products have on the right (ADR 42). Joins may read parts of what has memory (ADR 99). A pointwise value with several
+//! users is a root unless computing it again costs less than loading it, or users compute no more of it together than
+//! there is, or it is a short formula of another root, which users then read in its place; if fusion brings all its users
+//! into its own kernel, it is never written after all.
 //!
 //! Once groups are complete, some transposed values become roots as well (`materialise.rs`).
 
@@ -176,14 +177,14 @@ impl<'g> Values<'g> {
         let outputs: FxHashSet<ValueId> = self.graph.outputs().iter().map(|&output| self.memory_of(output)).collect();
         for &join in joins {
             let args = &self.graph.node(join).args;
-            let is_placed = |value: ValueId| outputs.contains(&value);
-            let mut found: Vec<Option<JoinedRuns>> = vec![None; args.len()];
-            if is_placed(join) || !self.may_be_in_place(join, &is_placed) {
-                found = args.iter().map(|&arg| self.part(join, arg)).collect();
-            }
+            let in_place = self.may_be_in_place(join, &outputs);
+            let find = |&arg: &ValueId| if in_place { None } else { self.part(join, arg) };
+            let found: Vec<Option<JoinedRuns>> = args.iter().map(find).collect();
             let mut n_taken: FxHashMap<ValueId, usize> = FxHashMap::default();
-            for (part, &arg) in found.iter().zip(args).filter_map(|(part, arg)| part.as_ref().zip(Some(arg))) {
-                *n_taken.entry(part.source).or_default() += self.graph.ty(arg).n_elements();
+            for (part, &arg) in found.iter().zip(args) {
+                if let Some(part) = part {
+                    *n_taken.entry(part.source).or_default() += self.graph.ty(arg).n_elements();
+                }
             }
             let mut parts = Vec::with_capacity(args.len());
             for (&arg, part) in args.iter().zip(found) {
@@ -200,16 +201,16 @@ impl<'g> Values<'g> {
         }
     }
 
-    /// Whether all parts of a join may come to be computed in the memory of its result.
-    fn may_be_in_place(&self, join: ValueId, is_placed: &dyn Fn(ValueId) -> bool) -> bool {
+    /// Whether all parts of a join may come to be computed in the memory of its result: neither lies in an output.
+    fn may_be_in_place(&self, join: ValueId, outputs: &FxHashSet<ValueId>) -> bool {
         let parts = &self.graph.node(join).args;
         let Lowering::Library(Library::Join(Join { outer: 1, .. })) = self.lowering(join) else { return false };
         let mut seen = FxHashSet::default();
         let is_free = |&part: &ValueId| {
             let memory = self.memory_of(part);
-            !is_placed(memory) && !matches!(self.lowering(memory), Lowering::Parameter) && seen.insert(memory)
+            !outputs.contains(&memory) && !matches!(self.lowering(memory), Lowering::Parameter) && seen.insert(memory)
         };
-        parts.iter().all(is_free) && slots::begin_lines(self.graph, parts)
+        !outputs.contains(&join) && parts.iter().all(is_free) && slots::begin_lines(self.graph, parts)
     }
 
     /// An argument of a join that has memory of its own.
@@ -618,9 +619,8 @@ fn runs(shape: &[usize], axis: usize, at: &Affine) -> Option<[usize; 2]> {
             (far == near * n).then_some((near, n * more))
         })
     };
-    let n_elements = |axes: Range<usize>| shape[axes].iter().product::<usize>();
     let run = match merged(axis..shape.len()) {
-        None => n_elements(axis..shape.len()),
+        None => 1,
         Some(Some((1, n))) => n as usize,
         Some(_) => return None,
     };
