@@ -34,6 +34,7 @@ mod small;
 mod softmax;
 mod stored;
 mod tile;
+mod unrolled;
 #[cfg(target_arch = "x86_64")]
 mod wide;
 mod window;

@@ -7,6 +7,7 @@
 
 use super::simd::Simd;
 use super::tile::{Lines, finish};
+use super::unrolled::each_row;
 
 /// Outputs of a tile, of which the last one may begin in the one before.
 const OUTPUTS: [usize; 2] = [16, 14];
@@ -79,12 +80,13 @@ unsafe fn tile<S: Simd, const K: usize, const M: usize>(x: &Lines<'_, S::Elem>, 
                 b = b.wrapping_add(x.b_row);
             }
             let at = a.offset(offsets[0]);
-            for (output, [sum]) in sums.iter_mut().enumerate() {
+            each_row!(output < M {
+                let [sum] = &mut sums[output];
                 for (tap, filter) in taps.iter().enumerate() {
                     // The output before meets the same pixel with the tap after: compilers load it once.
                     *sum = S::mul_add(S::splat(at.add(output + tap)), *filter, *sum);
                 }
-            }
+            });
         }
         finish::<S, M, 1>(sums, [c; 2], [x.c_row; 2], true, M, S::LANES);
     }

@@ -10,6 +10,7 @@ use super::copy::{ColumnPanel, Copying, Staging, copy_rows};
 use super::heights::NextHeight;
 use super::pack::CHUNK;
 use super::simd::Simd;
+use super::unrolled::each_row;
 use super::{Layout, Real, is_short};
 
 /// One block of C and the packed panels it is made from.
@@ -346,12 +347,12 @@ unsafe fn step<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
         for (v, part) in row.iter_mut().enumerate() {
             *part = S::load(b.add(v * S::LANES));
         }
-        for (i, sum) in sums.iter_mut().enumerate() {
+        each_row!(i < M {
             let factor = S::splat(a.add(i * STEP));
-            for (s, part) in sum.iter_mut().zip(row) {
+            for (s, part) in sums[i].iter_mut().zip(row) {
                 *s = S::mul_add(factor, part, *s);
             }
-        }
+        });
     }
 }
 
@@ -515,7 +516,10 @@ pub(super) unsafe fn line_step<S: Simd, const M: usize, const NV: usize>(
         for (v, part) in row.iter_mut().enumerate() {
             *part = S::load(b.add(v * S::LANES));
         }
-        for (i, sum) in sums.iter_mut().enumerate() {
+        each_row!(i < M {
+            if i > 0 && i % 4 == 0 {
+                at = at.add(three).add(one);
+            }
             let from = match i % 4 {
                 0 => at,
                 1 => at.add(one),
@@ -523,15 +527,12 @@ pub(super) unsafe fn line_step<S: Simd, const M: usize, const NV: usize>(
                 _ => at.add(three),
             };
             let factor = S::splat(from);
-            for (s, part) in sum.iter_mut().zip(row) {
+            for (s, part) in sums[i].iter_mut().zip(row) {
                 let next = S::mul_add(factor, part, *s);
                 // With one vector, the factor is not needed again: settled, its register would become that of the sum.
                 *s = if NV > 1 { S::settle(next) } else { next };
             }
-            if i % 4 == 3 && i + 1 < M {
-                at = from.add(one);
-            }
-        }
+        });
     }
 }
 
