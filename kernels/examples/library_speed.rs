@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use retape_kernels::MachineLimits;
 use retape_kernels::library::{
-    ArgReduce, Conv2d, ConvPass, Extreme, Library, Pool2d, PoolKind, PoolPass, ScatterAdd, Transpose,
+    ArgReduce, Conv2d, ConvPass, Extreme, Library, Pool2d, PoolKind, PoolPass, ScatterAdd, Sort, Transpose,
 };
 use retape_runtime::{Buffer, DType, Element};
 
@@ -15,7 +15,8 @@ use retape_runtime::{Buffer, DType, Element};
 const ROWS: usize = 2003;
 
 fn filled(dtype: DType, len: usize) -> Buffer {
-    let values = (0..len).map(|i| (i % 1000) as f64 * 1e-3 + 0.5);
+    // In no order that a processor would foresee.
+    let values = (0..len).map(|i| (i * 7919 % 10_007) as f64 * 1e-4 + 0.5);
     match dtype {
         DType::F32 => Buffer::copy_of(&values.map(f32::from_f64).collect::<Vec<_>>()).expect("there is memory"),
         DType::F64 => Buffer::copy_of(&values.collect::<Vec<_>>()).expect("there is memory"),
@@ -160,6 +161,29 @@ fn add_searches(kernels: &mut Vec<(String, Library)>) {
     }
 }
 
+/// Adds selections of the first elements of lines, and of columns.
+fn add_selections(kernels: &mut Vec<(String, Library)>) {
+    for (dtype, [outer, len, inner, kept]) in [
+        (DType::F32, [256, 1024, 1, 1]),
+        (DType::F32, [256, 1024, 1, 5]),
+        (DType::F32, [256, 1024, 1, 16]),
+        (DType::F32, [256, 1024, 1, 100]),
+        (DType::F32, [10_000, 100, 1, 1]),
+        (DType::F32, [10_000, 100, 1, 5]),
+        (DType::F32, [10_000, 100, 1, 8]),
+        (DType::F32, [10_000, 64, 1, 2]),
+        (DType::F32, [2000, 300, 1, 16]),
+        (DType::F32, [8, 32_000, 1, 8]),
+        (DType::F32, [8, 32_000, 1, 50]),
+        (DType::F32, [1, 200_000, 1, 50]),
+        (DType::F32, [4, 1000, 50, 8]),
+        (DType::F64, [256, 1024, 1, 16]),
+    ] {
+        let sort = Sort { dtype, outer, len, inner, descending: true, kept };
+        kernels.push((format!("sort {dtype} {outer} x {len} x {inner}, {kept} of them"), Library::Sort(sort)));
+    }
+}
+
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let limits = MachineLimits::measured();
@@ -222,6 +246,7 @@ fn main() {
     add_pools(&mut kernels);
     add_scatters(&mut kernels);
     add_searches(&mut kernels);
+    add_selections(&mut kernels);
     for (name, kernel) in &kernels {
         if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
             measure(name, kernel, limits.copy_bytes);

@@ -1,7 +1,10 @@
 //! The position of the first largest or smallest element along an axis.
 
+use std::ops::Range;
+
 use retape_runtime::DType;
 
+use super::exchange::exchange;
 use super::extents::{Checked, count, countable};
 use super::number::{Number, is_number, with_number};
 use super::text::{alternatives, descriptor};
@@ -35,8 +38,8 @@ descriptor! {
     }
 }
 
-/// Lines that a thread takes at a time, where they are contiguous.
-const LINES: usize = 64;
+/// Lines that a thread takes at a time, where they are contiguous, short or long.
+const LINES: [usize; 2] = [256, 64];
 
 /// A line of its own is cut into parts of this many elements, which are reduced on all threads.
 const PART: usize = 1 << 14;
@@ -77,8 +80,9 @@ impl ArgReduce {
 
     fn search<T: Number + Plain>(&self, x: &[T], out: &mut [i64], holds: impl Fn(&T, &T) -> bool + Sync) {
         if self.inner == 1 && self.len <= PART {
-            for_each_chunk(out, LINES, self.n(), &|chunk, out| {
-                let x = &x[chunk * LINES * self.len..][..out.len() * self.len];
+            let n_lines = LINES[usize::from(self.len >= LONG)];
+            for_each_chunk(out, n_lines, self.n(), &|chunk, out| {
+                let x = &x[chunk * n_lines * self.len..][..out.len() * self.len];
                 vectorized(
                     #[inline(always)]
                     || first_of_lines(x, self.len, out, &holds),
@@ -110,7 +114,10 @@ impl ArgReduce {
                 };
                 vectorized(
                     #[inline(always)]
-                    || first_extremes(rows, row, tile.row(p), &holds),
+                    || match u32::try_from(self.len) {
+                        Ok(_) => first_extremes(rows, row, tile.row(p), &holds, |i| i as u32),
+                        Err(_) => first_extremes(rows, row, tile.row(p), &holds, |i| i as i64),
+                    },
                 );
             }
         });
@@ -151,15 +158,24 @@ impl ArgReduce {
     }
 }
 
-/// The number of short lines, or of elements of a long one, that are searched side by side.
+/// The number of elements of a long line that are searched side by side.
 const LANES: usize = 8;
+
+/// The number of short lines whose elements are moved next to each other at a time.
+const BLOCK: usize = 64;
+
+/// The number of short lines that are searched side by side.
+const SIDE_BY_SIDE: usize = 16;
+
+/// Lines of fewer elements are moved element by element for that.
+const SHORT: usize = 8;
 
 /// Lines of fewer elements are searched side by side.
 const LONG: usize = 4 * LANES;
 
 /// The first extremes of lines that follow each other.
 #[inline(always)]
-fn first_of_lines<T: Number>(x: &[T], len: usize, out: &mut [i64], holds: impl Fn(&T, &T) -> bool) {
+fn first_of_lines<T: Number + Plain>(x: &[T], len: usize, out: &mut [i64], holds: impl Fn(&T, &T) -> bool) {
     if len == 0 {
         out.fill(0);
         return;
@@ -170,27 +186,30 @@ fn first_of_lines<T: Number>(x: &[T], len: usize, out: &mut [i64], holds: impl F
         }
         return;
     }
-    let mut columns = [[T::default(); LANES]; LONG];
-    let (blocks, rest) = out.as_chunks_mut::<LANES>();
-    let (whole, last) = x.split_at(blocks.len() * LANES * len);
-    for (lines, out) in whole.chunks_exact(LANES * len).zip(blocks) {
-        for (lane, line) in lines.chunks_exact(len).enumerate() {
-            for (column, x) in columns.iter_mut().zip(line) {
-                column[lane] = *x;
+    // Elements at one position of all lines of a block lie side by side.
+    let mut columns = [[T::default(); BLOCK]; LONG];
+    for (x, out) in x.chunks(BLOCK * len).zip(out.chunks_mut(BLOCK)) {
+        if len < SHORT {
+            for (lane, line) in x.chunks_exact(len).enumerate() {
+                for (column, x) in columns.iter_mut().zip(line) {
+                    column[lane] = *x;
+                }
             }
+        } else {
+            exchange(x, len, [out.len(), len], columns.as_flattened_mut(), BLOCK);
         }
-        let (mut best, mut places) = (columns[0], [0_u32; LANES]);
-        for (i, column) in (1..).zip(&columns[1..len]) {
-            for lane in 0..LANES {
-                let keep = holds(&best[lane], &column[lane]) | best[lane].is_nan();
-                best[lane] = if keep { best[lane] } else { column[lane] };
-                places[lane] = if keep { places[lane] } else { i };
+        for (out, part) in out.chunks_mut(SIDE_BY_SIDE).zip(0..) {
+            let (mut best, mut places) = (columns[0].as_chunks::<SIDE_BY_SIDE>().0[part], [0_u32; SIDE_BY_SIDE]);
+            for (i, column) in (1..).zip(&columns[1..len]) {
+                let next = &column.as_chunks::<SIDE_BY_SIDE>().0[part];
+                for lane in 0..SIDE_BY_SIDE {
+                    let keep = holds(&best[lane], &next[lane]) | best[lane].is_nan();
+                    best[lane] = if keep { best[lane] } else { next[lane] };
+                    places[lane] = if keep { places[lane] } else { i };
+                }
             }
+            out.iter_mut().zip(places).for_each(|(out, place)| *out = place.into());
         }
-        *out = places.map(i64::from);
-    }
-    for (line, out) in last.chunks_exact(len).zip(rest) {
-        *out = first_extreme(line, &holds);
     }
 }
 
@@ -234,28 +253,39 @@ fn first_place<T>(line: &[T], is_wanted: impl Fn(&T) -> bool) -> usize {
     first + line[first..].iter().position(is_wanted).unwrap_or_default()
 }
 
-/// The first extreme of each column among `rows`.
+/// The first extreme of each column among `rows`, with places that `place` makes: those of 32 bits, beside elements of as many,
+/// are half of the vectors.
 #[inline(always)]
-fn first_extremes<'x, T: Number>(
-    mut rows: std::ops::Range<usize>,
+fn first_extremes<'x, T: Number, P: Copy + Into<i64>>(
+    mut rows: Range<usize>,
     row: impl Fn(usize) -> &'x [T],
     out: &mut [i64],
     holds: impl Fn(&T, &T) -> bool,
+    place: impl Fn(usize) -> P,
 ) {
     let Some(first) = rows.next() else {
         out.fill(0);
         return;
     };
-    out.fill(first as i64);
+    // What is selected where it was read becomes a masked store, which is slow on some processors: two buffers take turns.
+    let n = out.len();
     let mut best = row(first).to_vec();
+    let mut places = vec![place(first); n];
+    let (mut next_best, mut next_places) = (best.clone(), places.clone());
     for i in rows {
-        for ((best, out), x) in best.iter_mut().zip(out.iter_mut()).zip(row(i)) {
-            let (old, new, old_place) = (*best, *x, *out);
+        let here = place(i);
+        let (new, old, old_places) = (&row(i)[..n], &best[..n], &places[..n]);
+        let (to, to_places) = (&mut next_best[..n], &mut next_places[..n]);
+        for column in 0..n {
+            let (old, new, old_place) = (old[column], new[column], old_places[column]);
             let keep = holds(&old, &new) | old.is_nan();
-            *best = if keep { old } else { new };
-            *out = if keep { old_place } else { i as i64 };
+            to[column] = if keep { old } else { new };
+            to_places[column] = if keep { old_place } else { here };
         }
+        (best, next_best) = (next_best, best);
+        (places, next_places) = (next_places, places);
     }
+    out.iter_mut().zip(places).for_each(|(out, place)| *out = place.into());
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! ones selects the same.
 
 mod network;
+mod select;
 
 use std::ops::RangeInclusive;
 
@@ -19,6 +20,7 @@ use super::view::{
 };
 use crate::ensure::ensure;
 use network::{FirstRows, SELECTED_LINES};
+use select::{FirstOfLine, has_bound};
 
 descriptor! {
     /// The positions (`i64`) that sort each line along an axis, or the first of them; equal elements keep their order and
@@ -117,6 +119,9 @@ impl Sort {
         let n_entries = if selects { room } else { self.len };
         let n_lines = self.outer * self.inner;
         let is_quick = (!selects && self.len <= NETWORK) || self.selects_many();
+        if self.inner == 1 && has_bound(self.len, self.kept) {
+            return self.select_lines(x, out, work);
+        }
         let is_many = is_quick && n_lines >= *NETWORK_LINES.start() && self.kept > 0;
         if let Some(sort_many) = T::SORT_MANY.filter(|_| is_many) {
             return sort_many(self, x, out, work);
@@ -166,6 +171,38 @@ impl Sort {
                 let entries = lines.iter().map(|line| line[row]);
                 tile.row(row).iter_mut().zip(entries).for_each(|(out, entry)| *out = T::position(entry).into());
             }
+        });
+    }
+
+    /// Selects the first elements of lines that lie one after the other, or of a long one that is alone.
+    fn select_lines<T: Sortable>(&self, x: &[T], out: &mut [i64], work: usize) {
+        let select = |line: &[T], start: usize, first: &mut FirstOfLine<T>, to: &mut Vec<T::Entry>| {
+            vectorized_for_integers(
+                #[inline(always)]
+                || to.extend_from_slice(first.of(line, start as u32, self.kept, self.descending)),
+            );
+        };
+        let write = |out: &mut [i64], entries: &[T::Entry]| {
+            out.iter_mut().zip(entries).for_each(|(out, &entry)| *out = T::position(entry).into());
+        };
+        if self.outer == 1 && self.len >= 2 * RUN {
+            let mut parts = vec![vec![]; self.len.div_ceil(RUN)];
+            for_each_chunk(&mut parts, 1, work, &|i, part| {
+                let start = i * RUN;
+                let line = &x[start..self.len.min(start + RUN)];
+                select(line, start, &mut FirstOfLine::new(self.kept), &mut part[0]);
+            });
+            let mut entries = parts.concat();
+            entries.sort_unstable();
+            return write(out, &entries);
+        }
+        let n_lines = (TASK / self.len).max(1);
+        for_each_chunk(out, n_lines * self.kept, work, &|i, out| {
+            let mut first = FirstOfLine::new(self.kept);
+            let mut entries = Vec::with_capacity(out.len());
+            let x = x[i * n_lines * self.len..].chunks_exact(self.len);
+            x.take(n_lines).for_each(|line| select(line, 0, &mut first, &mut entries));
+            write(out, &entries);
         });
     }
 
@@ -318,7 +355,17 @@ trait Sortable: Plain + PartialOrd {
     /// Sorts short lines of such elements many at once, if an entry is a number that vectors hold.
     const SORT_MANY: Option<SortMany<Self>>;
 
-    fn entry(self, position: u32, descending: bool) -> Self::Entry;
+    /// A number with the order of the elements.
+    type Key: Ord + Copy;
+    /// The last key, which a NaN has.
+    const LAST: Self::Key;
+
+    fn key(self, descending: bool) -> Self::Key;
+    fn join(key: Self::Key, position: u32) -> Self::Entry;
+    #[inline(always)]
+    fn entry(self, position: u32, descending: bool) -> Self::Entry {
+        Self::join(self.key(descending), position)
+    }
     fn position(entry: Self::Entry) -> u32;
 }
 
@@ -338,12 +385,21 @@ macro_rules! sortable {
 
             const SORT_MANY: Option<SortMany<$t>> = $many;
 
+            type Key = $key;
+
+            const LAST: $key = $key::MAX;
+
             #[inline(always)]
-            fn entry(self, position: u32, descending: bool) -> $entry {
+            fn key(self, descending: bool) -> $key {
                 let $x = self;
                 let key: Option<$key> = $of;
+                key.map_or($key::MAX, |key| if descending { !key } else { key })
+            }
+
+            #[inline(always)]
+            fn join(key: $key, position: u32) -> $entry {
                 let join: fn($key, u32) -> $entry = $join;
-                join(key.map_or($key::MAX, |key| if descending { !key } else { key }), position)
+                join(key, position)
             }
 
             #[inline(always)]

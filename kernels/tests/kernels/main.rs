@@ -7,4 +7,5 @@ mod epilogue;
 mod execute;
 mod hostile;
 mod ir;
+mod speed;
 mod transcendentals;

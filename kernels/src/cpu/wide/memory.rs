@@ -5,7 +5,7 @@
 //! known.
 
 use retape_runtime::DType;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::code::{Cell, Code, ElementAddress, MoveWidth, RegClass, RegField, RegOrMem, Row, Scattered, Virtual};
 use super::emit::{VirtualRegs, WideEmitter, WideVal, is_wide};
@@ -37,6 +37,11 @@ pub(super) struct StripSums {
 
 fn unit(dtype: DType) -> Option<MoveWidth> {
     MoveWidth::of(dtype.size())
+}
+
+/// Whether elements at such a distance are read as pairs, of which each has one.
+pub(super) fn are_paired(dtype: DType, stride: i64) -> bool {
+    stride == 2 && unit(dtype).is_none()
 }
 
 /// The instruction that makes words of short elements.
@@ -234,6 +239,9 @@ impl WideEmitter {
         if stride == -1 && tail.is_none() {
             return self.load_reversed(dtype, from);
         }
+        if are_paired(dtype, stride.into()) && tail.is_none() {
+            return self.load_paired(dtype, from);
+        }
         let bytes = stride * dtype.size() as i32;
         let each = self.level.lanes() / if wide { 2 } else { 1 };
         let count = match tail {
@@ -249,6 +257,41 @@ impl WideEmitter {
         };
         let parts: VirtualRegs = (0..n).map(part).collect();
         self.elements(dtype, parts)
+    }
+
+    /// The first elements of neighbouring pairs, from two vectors of which the second ends with the last of them: nothing is
+    /// read behind it.
+    fn load_paired(&mut self, dtype: DType, from: ElementAddress) -> WideVal {
+        let (wide, size) = (is_wide(dtype), dtype.size() as i32);
+        let each = self.len.bytes() as i32 / size;
+        let mut half = |at: i32| {
+            let (to, op, from) = (self.vector(), ops::move_elements(wide), from.behind(at * size));
+            self.block.push(match wide {
+                true => Code::LoadAlong { to, op, from, stride: 2 * size },
+                false => {
+                    let from = ElementAddress { shift: Some(3), ..from };
+                    Code::Row(Row::of(op, self.len, RegField::Define(to), RegOrMem::Memory(from)))
+                }
+            });
+            to
+        };
+        let n = if wide { 2 } else { 1 };
+        let halves: SmallVec<[[Virtual; 2]; 2]> =
+            (0..n).map(|part| [0, each - 1].map(|at| half(2 * part * each + at))).collect();
+        let joined = |&[low, high]: &[Virtual; 2]| {
+            // Within each 128 bits, the even elements of the first and the odd ones of the second.
+            let mixed = match wide {
+                true => self.two_imm(ops::SHUFFLE_TWO_QUADS, low, high, 0xaa),
+                false => self.two_imm(ops::SHUFFLE_TWO, low, high, 0xd8),
+            };
+            if self.len == Len::Bits256 {
+                return self.one_of(ops::PERMUTE_QUADS, self.len, mixed, Some(0xd8));
+            }
+            let lanes = [0_u64, 2, 4, 6, 1, 3, 5, 7].into_iter().flat_map(u64::to_le_bytes).collect();
+            let lanes = self.regs.constant(Constant::Lanes(lanes));
+            self.two(ops::permute_by(true), lanes, mixed)
+        };
+        WideVal::new(dtype, halves.iter().map(joined).collect())
     }
 
     /// Neighbouring elements, the last one in memory first.

@@ -287,6 +287,8 @@ pub(super) const INSERT_256: Op = Op::new(3, P66, 0x3a).part();
 pub(super) const SHUFFLE: Op = Op::new(1, P66, 0x70);
 /// Two words of `v`, then two of `rm`, within each 128 bits.
 pub(super) const SHUFFLE_TWO: Op = Op::new(1, NONE, 0xc6);
+/// A 64-bit element of `v`, then one of `rm`, within each 128 bits.
+pub(super) const SHUFFLE_TWO_QUADS: Op = Op::new(1, P66, 0xc6).wide(true);
 /// 64-bit elements within each 256 bits, as the immediate says.
 pub(super) const PERMUTE_QUADS: Op = Op::new(3, P66, 0x00).both_wide(true);
 /// The elements of `rm` that the lanes of `v` name; of 64 bits, EVEX only.

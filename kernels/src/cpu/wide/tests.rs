@@ -599,11 +599,13 @@ fn gathers_have_the_bits_of_cranelift() {
     let words = [(DType::F32, 3), (DType::F64, 3), (DType::I32, -2), (DType::I64, -1), (DType::U32, 40)];
     let reversed = [DType::F32, DType::F64, DType::I32, DType::F16, DType::U8, DType::Bool].map(|dtype| (dtype, -1));
     let short = [(DType::F16, 2), (DType::Bf16, -1), (DType::F16, -40), (DType::U8, 3), (DType::Bool, -2)];
-    for (dtype, stride) in words.into_iter().chain(short).chain(reversed) {
+    let pairs = [DType::F32, DType::F64, DType::I32, DType::I64].map(|dtype| (dtype, 2));
+    for (dtype, stride) in words.into_iter().chain(short).chain(reversed).chain(pairs) {
         for n in [5, 16, 33, 100] {
             let k = KernelBuilder::new();
-            let len = n * 40;
-            let [x, y] = [0, 1].map(|_| k.param(dtype, len, false));
+            // Nothing lies behind the last element that is read.
+            let len = (n - 1) * i64::unsigned_abs(stride) as usize + 1;
+            let [x, y] = [len, n * 40].map(|len| k.param(dtype, len, false));
             let at = k.param(DType::I64, n, false);
             k.axis(n, false);
             let along = Affine::new(0, &[1]);

@@ -138,9 +138,9 @@ fn absorb_lanes<T: SoftmaxReal>(scores: &mut Scores<'_, T>, state: &mut OnlineSo
     }
     state.max = max;
     // Where all scores are -inf, their powers are 0 beside the first score that is larger.
-    let mut base = max;
+    let mut base = [T::ZERO; STRIP];
     for (lane, base) in base.iter_mut().enumerate() {
-        *base = if *base == T::LOWEST { T::ZERO } else { *base };
+        *base = if max[lane] == T::LOWEST { T::ZERO } else { max[lane] };
         state.correction[lane] = (before[lane] - *base).exp_or_zero();
     }
     let mut sum = [T::ZERO; STRIP];

@@ -84,7 +84,7 @@ impl FirstRows {
         sort_columns(waiting, width);
         // Of two sorted sequences, the smaller elements of the one and the other turned round are the first ones.
         for (first, row) in first.chunks_exact_mut(width).zip(waiting.chunks_exact(width).rev()) {
-            first.iter_mut().zip(row).for_each(|(x, &y)| *x = y.min(*x));
+            first.iter_mut().zip(row).for_each(|(x, &y)| *x ^= difference_if_greater(*x, y));
         }
         sort_columns(first, width);
         self.n_waiting = 0;
@@ -111,7 +111,8 @@ impl FirstRows {
 fn insert(rows: &mut [i64], mut x: [i64; SELECTED_LINES]) {
     for row in rows.as_chunks_mut::<SELECTED_LINES>().0 {
         for (x, y) in x.iter_mut().zip(row) {
-            (*y, *x) = ((*x).min(*y), (*x).max(*y));
+            let change = difference_if_greater(*y, *x);
+            (*y, *x) = (*y ^ change, *x ^ change);
         }
     }
 }
@@ -144,12 +145,18 @@ fn sort_columns(matrix: &mut [i64], width: usize) {
     }
 }
 
+/// The bits in which `x` differs from `y`, if it is greater. Elements that are selected and stored where they were read would
+/// become masked stores, which are slow on some processors.
+#[inline(always)]
+fn difference_if_greater(x: i64, y: i64) -> i64 {
+    if x > y { x ^ y } else { 0 }
+}
+
 /// Puts the smaller one of each pair into `low`.
 #[inline(always)]
 fn exchange_if_greater(low: &mut [i64], high: &mut [i64]) {
     for (low, high) in low.iter_mut().zip(high) {
-        // Selected elements would become masked stores, which are slow on some processors.
-        let change = if *low > *high { *low ^ *high } else { 0 };
+        let change = difference_if_greater(*low, *high);
         (*low, *high) = (*low ^ change, *high ^ change);
     }
 }
