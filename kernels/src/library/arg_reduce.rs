@@ -38,8 +38,9 @@ descriptor! {
     }
 }
 
-/// Lines that a thread takes at a time, where they are contiguous, short or long.
-const LINES: [usize; 2] = [256, 64];
+/// Lines that a thread takes at a time, where they are contiguous.
+const SHORT_LINES: usize = 256;
+const LONG_LINES: usize = 64;
 
 /// A line of its own is cut into parts of this many elements, which are reduced on all threads.
 const PART: usize = 1 << 14;
@@ -80,7 +81,7 @@ impl ArgReduce {
 
     fn search<T: Number + Plain>(&self, x: &[T], out: &mut [i64], holds: impl Fn(&T, &T) -> bool + Sync) {
         if self.inner == 1 && self.len <= PART {
-            let n_lines = LINES[usize::from(self.len >= LONG)];
+            let n_lines = if self.len < LONG { SHORT_LINES } else { LONG_LINES };
             for_each_chunk(out, n_lines, self.n(), &|chunk, out| {
                 let x = &x[chunk * n_lines * self.len..][..out.len() * self.len];
                 vectorized(
@@ -299,12 +300,21 @@ mod tests {
         for dtype in DType::ALL.into_iter().filter(|d| is_number(*d)) {
             for &kind in Extreme::ALL {
                 for _ in 0..30 {
-                    let (outer, len) = ([draw.below(4), 20][draw.below(2)], [0, 1, 2, 9, 31, 60][draw.below(6)]);
+                    let outer = [draw.below(4), 20, 65, 130, 300][draw.below(5)];
+                    let len = [0, 1, 2, 9, 31, 60][draw.below(6)];
                     let inner = [0, 1, 3, 40][draw.below(4)];
                     assert_twins(&ArgReduce { dtype, outer, len, inner, kind }.into(), &mut draw);
                 }
             }
         }
+    }
+
+    #[test]
+    fn places_of_64_bits_are_those_of_32() {
+        let rows = [[1.0, f32::NAN, 2.0], [3.0, 0.0, 2.0], [3.0, f32::NAN, 1.0]];
+        let mut out = [0; 3];
+        first_extremes(0..3, |row| &rows[row][..], &mut out, f32::ge, |row| row as i64);
+        assert_eq!(out, [1, 0, 0]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::view::{
 };
 use crate::ensure::ensure;
 use network::{FirstRows, SELECTED_LINES};
-use select::{FirstOfLine, has_bound};
+use select::{FirstOfLine, has_bound, has_groups};
 
 descriptor! {
     /// The positions (`i64`) that sort each line along an axis, or the first of them; equal elements keep their order and
@@ -112,16 +112,18 @@ impl Sort {
 
     fn sort<T: Sortable>(&self, x: &[T], out: &mut [i64]) {
         let is_alone = self.outer * self.inner == 1;
+        let is_cut = is_alone && self.len >= 2 * RUN;
         let work = self.n().saturating_mul(self.kept.max(2).ilog2() as usize);
+        // Parts of a line that is cut have as many first elements as the line.
+        if self.inner == 1 && has_bound(self.len, self.kept) && (!is_cut || has_groups(RUN, self.kept)) {
+            return self.select_lines(x, out, work);
+        }
         let extents = [self.outer, self.kept, self.inner];
         let room = self.kept.saturating_add(self.kept.max(WAITING));
-        let selects = self.len / 2 >= room && !(is_alone && self.len >= 2 * RUN);
+        let selects = self.len / 2 >= room && !is_cut;
         let n_entries = if selects { room } else { self.len };
         let n_lines = self.outer * self.inner;
         let is_quick = (!selects && self.len <= NETWORK) || self.selects_many();
-        if self.inner == 1 && has_bound(self.len, self.kept) {
-            return self.select_lines(x, out, work);
-        }
         let is_many = is_quick && n_lines >= *NETWORK_LINES.start() && self.kept > 0;
         if let Some(sort_many) = T::SORT_MANY.filter(|_| is_many) {
             return sort_many(self, x, out, work);
@@ -193,7 +195,8 @@ impl Sort {
                 select(line, start, &mut FirstOfLine::new(self.kept), &mut part[0]);
             });
             let mut entries = parts.concat();
-            entries.sort_unstable();
+            // The stable sort finds the sorted runs and merges them.
+            entries.sort();
             return write(out, &entries);
         }
         let n_lines = (TASK / self.len).max(1);
@@ -429,7 +432,7 @@ sortable! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::library::testing::{Draw, assert_twins, buffer, drawn, output_of, values_of};
+    use crate::library::testing::{Draw, assert_close, assert_twins, buffer, drawn, output_of, values_of};
 
     #[test]
     fn kernels_agree_with_their_twins() {
@@ -437,7 +440,8 @@ mod tests {
         for dtype in DType::ALL.into_iter().filter(|d| is_number(*d)) {
             for descending in [false, true] {
                 for _ in 0..30 {
-                    let (outer, len) = ([0, 1, 2, 3, 7, 130][draw.below(6)], [0, 1, 2, 9, 60, 300][draw.below(6)]);
+                    let outer = [0, 1, 2, 3, 7, 130][draw.below(6)];
+                    let len = [0, 1, 2, 9, 60, 100, 150, 300][draw.below(8)];
                     let inner = [0, 1, 1, 3, 40][draw.below(5)];
                     let kept = [len, len / 2, len.min(7), len.min(5), len.min(1), 0][draw.below(6)];
                     assert_twins(&Sort { dtype, outer, len, inner, descending, kept }.into(), &mut draw);
@@ -459,10 +463,36 @@ mod tests {
         assert_eq!(sorted(true, 6), [3, 0, 2, 6, 5, 1]);
     }
 
+    /// Lines whose elements have a bound that leaves out none of them, or few.
+    #[test]
+    fn first_elements_of_lines_of_equals() {
+        let lines: [fn(usize) -> f32; 5] = [
+            |_| 1.0,
+            |_| f32::NAN,
+            |i| if i % 2 == 0 { 0.0 } else { -0.0 },
+            |i| if i % 100 == 99 { i as f32 } else { f32::NAN },
+            |i| (i / 100) as f32,
+        ];
+        for (line, (descending, kept)) in lines.iter().flat_map(|line| {
+            [false, true]
+                .into_iter()
+                .flat_map(|descending| [1, 7, 30].map(|kept| (descending, kept)))
+                .map(move |x| (line, x))
+        }) {
+            let x: Vec<f32> = (0..600).map(line).collect();
+            let sort = Sort { dtype: DType::F32, outer: 2, len: 300, inner: 1, descending, kept };
+            assert_close(&sort.into(), &[buffer(&x)], 0.0);
+        }
+        for descending in [false, true] {
+            let sort = Sort { dtype: DType::U32, outer: 1, len: 300, inner: 1, descending, kept: 3 };
+            assert_eq!(output_of::<i64>(&sort.into(), &[buffer(&[u32::MAX; 300])]), [0, 1, 2]);
+        }
+    }
+
     #[test]
     fn long_lines_are_sorted() {
         let (mut draw, len) = (Draw::new(3), 5 * RUN / 2);
-        for dtype in [DType::F32, DType::I64] {
+        for (dtype, len) in [(DType::F32, len), (DType::I64, len), (DType::F32, 2 * RUN + 3)] {
             let x = drawn(&mut draw, dtype, len, false);
             let order = |kept| {
                 let sort = Sort { dtype, outer: 1, len, inner: 1, descending: false, kept };
@@ -472,8 +502,8 @@ mod tests {
             let mut places = vec![false; len];
             all.iter().for_each(|&i| places[i as usize] = true);
             assert!(places.iter().all(|&seen| seen), "a permutation");
-            // Fewer than a run has, than the last run has, and more than that.
-            for kept in [3, 100, RUN / 2 + 1, RUN + 5] {
+            // Fewer than a run has, which has groups or none, than the last run has, and more than that.
+            for kept in [3, 100, RUN / 8, RUN / 8 + 1, RUN / 2 + 1, RUN + 5] {
                 assert_eq!(order(kept), all[..kept], "{kept}");
             }
         }

@@ -349,7 +349,7 @@ pub(crate) fn vectorized<R>(body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// The same, for AVX-512 where the processor has it: for bodies of integers of 64 bits, which AVX2 compares in more steps.
+/// The same, for AVX-512 where the processor has it: for bodies with integers of 64 bits, which AVX2 compares in more steps.
 #[inline(always)]
 pub(crate) fn vectorized_for_integers<R>(body: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]

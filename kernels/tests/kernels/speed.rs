@@ -9,8 +9,10 @@ use retape_runtime::{Buffer, DType};
 /// How many times as long as a product a convolution may take.
 const MOST: u32 = 2;
 
-/// Tries before a convolution counts as slow, for others use the machine as well.
+/// Tries before a convolution counts as slow, for others use the machine as well, and before it counts as fast: the first
+/// ones wait for memory and threads.
 const TRIES: usize = 300;
+const LEAST_TRIES: usize = 10;
 
 struct Timed {
     kernel: Library,
@@ -37,12 +39,15 @@ impl Timed {
 }
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "code that is not optimised has other ratios")]
+#[cfg_attr(
+    any(debug_assertions, not(target_arch = "x86_64")),
+    ignore = "the ratio is one of optimised code for vectors of x86-64"
+)]
 fn convolutions_are_about_as_fast_as_products() {
     for dtype in [DType::F32, DType::F64] {
-        // As many multiplications, within two in a hundred.
-        let mut product = Timed::new(MatMul::contiguous(dtype, &[], [384; 3]));
         for &pass in ConvPass::ALL {
+            // As many multiplications, within two in a hundred.
+            let mut product = Timed::new(MatMul::contiguous(dtype, &[], [384; 3]));
             let mut convolution = Timed::new(Conv2d {
                 dtype,
                 batch: 32,
@@ -58,10 +63,10 @@ fn convolutions_are_about_as_fast_as_products() {
                 dilation: [1, 1],
                 pass,
             });
-            let is_fast = (0..TRIES).any(|_| {
+            let is_fast = (0..TRIES).any(|n| {
                 product.run();
                 convolution.run();
-                convolution.best < product.best * MOST
+                n >= LEAST_TRIES && convolution.best < product.best * MOST
             });
             assert!(is_fast, "{dtype} {pass:?}: {:?} beside {:?} of a product", convolution.best, product.best);
         }

@@ -39,11 +39,6 @@ fn unit(dtype: DType) -> Option<MoveWidth> {
     MoveWidth::of(dtype.size())
 }
 
-/// Whether elements at such a distance are read as pairs, of which each has one.
-pub(super) fn are_paired(dtype: DType, stride: i64) -> bool {
-    stride == 2 && unit(dtype).is_none()
-}
-
 /// The instruction that makes words of short elements.
 fn widening(unit: MoveWidth) -> Op {
     match unit {
@@ -239,7 +234,7 @@ impl WideEmitter {
         if stride == -1 && tail.is_none() {
             return self.load_reversed(dtype, from);
         }
-        if are_paired(dtype, stride.into()) && tail.is_none() {
+        if stride == 2 && unit(dtype).is_none() && tail.is_none() {
             return self.load_paired(dtype, from);
         }
         let bytes = stride * dtype.size() as i32;

@@ -9,19 +9,15 @@ use smallvec::SmallVec;
 use super::code::{Branch, Cell, Code, ElementAddress, RegClass, Virtual};
 use super::emit::{VirtualRegs, WideEmitter, WideVal};
 use super::encode::{Alu, Constant, Memory, RAX, RDI, RSP, Rm};
-use super::memory::{StripSums, Tail, are_paired};
+use super::memory::{StripSums, Tail};
 use super::ops;
 use super::positions::{PaddedRow, Positions, short_position};
 use super::regs::Registers;
-use crate::ir::{Affine, Binary, Compare, Inst, Kernel, Param, ParamId, ValueId, operation};
+use crate::ir::{Affine, Binary, Compare, Inst, Kernel, Param, ValueId, operation};
 use crate::schedule::{FormPointer, LoopForm, LoopStep, Nest, Traversal};
 
 /// Registers for pointers and counters.
 const CELLS: [u8; 9] = [8, 9, 10, 11, 3, 5, 12, 13, 14];
-/// Instructions that a nest must have for each load across the vectors, which is no faster than in Cranelift's code, so
-/// that the rest is worth it, and for one of elements of pairs.
-const STRIDED_COST: usize = 12;
-const PAIRED_COST: usize = 3;
 
 /// A vector of an iteration.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +72,7 @@ impl<'a> WideLoops<'a> {
         is_past: Vec<bool>,
     ) -> Option<WideEmitter> {
         let kernel = &nest.kernel;
-        is_within_reach(nest, form.axis).then_some(())?;
+        is_within_reach(nest).then_some(())?;
         let positions = Positions::of(form, e.level.has_masks());
         let mut loops = WideLoops {
             e,
@@ -502,7 +498,7 @@ fn needless(form: &LoopForm<'_>, positions: &Positions) -> Vec<bool> {
 }
 
 /// Whether all distances fit the instructions that hold them.
-fn is_within_reach(nest: &Nest, axis: Option<usize>) -> bool {
+fn is_within_reach(nest: &Nest) -> bool {
     let kernel = &nest.kernel;
     let fits = |x: i64| i32::try_from(x).is_ok();
     let is_near = |param: usize, at: &Affine| {
@@ -515,15 +511,9 @@ fn is_within_reach(nest: &Nest, axis: Option<usize>) -> bool {
         let ends = axes.map(|(axis, a)| at.stride(axis).saturating_mul(size).saturating_mul(a.extent as i64));
         is_near && ends.chain([at.offset.saturating_mul(size)]).all(fits)
     };
-    let loads =
-        || kernel.insts.iter().filter_map(|inst| if let Inst::Load(p, at) = inst { Some((p, at)) } else { None });
-    let are_loads_near = loads().all(|(param, at)| is_near(param.index(), at));
-    let cost = |(param, at): (&ParamId, &Affine)| match axis.map_or(0, |axis| at.stride(axis)) {
-        0 | 1 => 0,
-        stride if are_paired(kernel.params[param.index()].dtype, stride) => PAIRED_COST,
-        _ => STRIDED_COST,
-    };
-    let pays = kernel.insts.len() >= loads().map(cost).sum::<usize>();
-    let axes = pays && nest.traversal == Traversal::Flat || kernel.axes.iter().all(|a| fits(a.extent as i64));
+    let mut loads =
+        kernel.insts.iter().filter_map(|inst| if let Inst::Load(p, at) = inst { Some((p, at)) } else { None });
+    let are_loads_near = loads.all(|(param, at)| is_near(param.index(), at));
+    let axes = nest.traversal == Traversal::Flat || kernel.axes.iter().all(|a| fits(a.extent as i64));
     axes && are_loads_near && kernel.stores.iter().all(|store| is_near(store.param.index(), &store.at))
 }

@@ -621,8 +621,15 @@ fn gathers_have_the_bits_of_cranelift() {
             }
             k.store(k.param(made, n, true), along, value);
             let kernel = k.finish();
-            let n_wide = check(&kernel, &random_inputs(&kernel, n as u64), &format!("{dtype} by {stride}"));
-            assert_eq!(n_wide, 2 * levels().len());
+            let (inputs, name) = (random_inputs(&kernel, n as u64), format!("{dtype} by {stride}"));
+            assert_eq!(check(&kernel, &inputs, &name), 2 * levels().len());
+            #[cfg(unix)]
+            {
+                let schedule = schedule(&kernel);
+                let narrow = narrow_functions(&schedule);
+                let (expected, _) = run_functions(&kernel, &schedule, &narrow, &inputs, 1, false);
+                check_guarded(&kernel, &inputs, &expected, &name);
+            }
         }
     }
 }

@@ -138,6 +138,7 @@ fn absorb_lanes<T: SoftmaxReal>(scores: &mut Scores<'_, T>, state: &mut OnlineSo
     }
     state.max = max;
     // Where all scores are -inf, their powers are 0 beside the first score that is larger.
+    // Written from `max`: what is selected where it was read becomes a masked store, which is slow on some processors.
     let mut base = [T::ZERO; STRIP];
     for (lane, base) in base.iter_mut().enumerate() {
         *base = if max[lane] == T::LOWEST { T::ZERO } else { max[lane] };

@@ -2,7 +2,7 @@
 //!
 //! A compiler that finds the body of a loop too long for its number of turns leaves the loop, with the sums of a tile in
 //! memory: every multiplication then waits for a load and a store. Its limit depends on the instruction set, on the number
-//! of rows, and on the version of the compiler, so that no loop with such sums is left to it.
+//! of rows, and on the version of the compiler, so that the loops of the tallest tiles are not left to it.
 
 /// Most rows of a tile.
 pub(super) const MOST_ROWS: usize = 16;

@@ -14,7 +14,7 @@ const GROUP: usize = 4;
 const LONG: usize = if cfg!(test) { 100 } else { 192 };
 
 /// Elements that are compared with the bound before any is taken.
-const RUN: usize = 16;
+const COMPARED: usize = 16;
 
 /// Memory for the lines of a task.
 pub(super) struct FirstOfLine<T: Sortable> {
@@ -26,11 +26,11 @@ pub(super) struct FirstOfLine<T: Sortable> {
 
 /// The groups of a line of which so many elements are kept.
 fn n_groups(kept: usize) -> usize {
-    kept.saturating_mul(2).max(RUN)
+    kept.saturating_mul(2).max(COMPARED)
 }
 
 /// Whether lines of so many elements have groups.
-fn has_groups(len: usize, kept: usize) -> bool {
+pub(super) fn has_groups(len: usize, kept: usize) -> bool {
     kept > 0 && len / GROUP >= n_groups(kept)
 }
 
@@ -65,23 +65,25 @@ impl<T: Sortable> FirstOfLine<T> {
         } else {
             T::LAST
         };
-        self.take(bound, start);
-        let kept = kept.min(self.entries.len());
-        if kept < self.entries.len() {
-            self.entries.select_nth_unstable(kept);
+        let n = self.take(bound, start);
+        let (entries, kept) = (&mut self.entries[..n], kept.min(n));
+        if kept < n {
+            entries.select_nth_unstable(kept);
         }
-        self.entries[..kept].sort_unstable();
-        &self.entries[..kept]
+        entries[..kept].sort_unstable();
+        &entries[..kept]
     }
 
-    /// Makes entries of all keys up to `bound`.
+    /// Makes entries of all keys up to `bound`; returns their number.
     #[inline(always)]
-    fn take(&mut self, bound: T::Key, start: u32) {
+    fn take(&mut self, bound: T::Key, start: u32) -> usize {
         // One more than are taken is written.
-        self.entries.resize(self.keys.len() + 1, T::join(T::LAST, 0));
+        if self.entries.len() <= self.keys.len() {
+            self.entries.resize(self.keys.len() + 1, T::join(T::LAST, 0));
+        }
         let mut n = 0;
         let mut start = start;
-        for run in self.keys.chunks(RUN) {
+        for run in self.keys.chunks(COMPARED) {
             let mut is_any = false;
             for key in run {
                 is_any |= *key <= bound;
@@ -92,8 +94,8 @@ impl<T: Sortable> FirstOfLine<T> {
                     n += usize::from(key <= bound);
                 }
             }
-            start = start.wrapping_add(RUN as u32);
+            start = start.wrapping_add(COMPARED as u32);
         }
-        self.entries.truncate(n);
+        n
     }
 }
