@@ -268,7 +268,8 @@ fn first_extremes<'x, T: Number, P: Copy + Into<i64>>(
         out.fill(0);
         return;
     };
-    // What is selected where it was read becomes a masked store, which is slow on some processors: two buffers take turns.
+    // Elements that are selected where they were read become masked stores, which are slow on some processors: two buffers
+    // take turns.
     let n = out.len();
     let mut best = row(first).to_vec();
     let mut places = vec![place(first); n];

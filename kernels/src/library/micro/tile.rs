@@ -517,7 +517,7 @@ pub(super) unsafe fn line_step<S: Simd, const M: usize, const NV: usize>(
             *part = S::load(b.add(v * S::LANES));
         }
         each_row!(i < M {
-            if i > 0 && i % 4 == 0 {
+            if i > 0 && i.is_multiple_of(4) {
                 at = at.add(three).add(one);
             }
             let from = match i % 4 {
