@@ -10,6 +10,7 @@ use std::ops::Range;
 use super::drive::Engine;
 use super::one_channel::OneChannel;
 use super::pack::PanelSource;
+use super::padding::MetTaps;
 use super::pairs::{PhasePair, SharedPixel};
 use super::planes::{COLUMNS, Deinterleave, LINES};
 use super::tile::Lines;
@@ -289,6 +290,8 @@ struct Ready<'p, 'a, T> {
     start: usize,
     /// Where its panels begin, or none if the filter is its own panel.
     packed: Option<usize>,
+    /// The lines of taps that each line of outputs is computed from.
+    met: Vec<MetTaps>,
 }
 
 /// A filter of `n` columns and the distance of its steps, if it lies in memory as its only panel would: all columns that
@@ -341,8 +344,15 @@ impl Engine {
                         Some(tile) if depth(part) > 0 && x.n > 0 => (tile.taps(&part.window), tile.start(&part.window)),
                         _ => (Vec::new(), 0),
                     };
+                    let filter: &[T] = match own(part) {
+                        // SAFETY: a panel of its own has a row of `n` for each step.
+                        Some((at, row)) => unsafe { std::slice::from_raw_parts(at, depth(part) * row) },
+                        None => &packed[rest..rest + len],
+                    };
+                    let has_padding = self.narrow && part.window.y.leaves_out_pixels(x.batch, part.window.x.outputs);
+                    let met = part.window.y.runs(has_padding && self.are_finite(filter));
                     rest += len;
-                    Ready { part, taps, start, packed: (len > 0).then_some(rest - len) }
+                    Ready { part, taps, start, packed: (len > 0).then_some(rest - len), met }
                 })
                 .collect();
             let lines_per_tile = tile.map_or(n_lines, |tile| tile.lines_per_tile());
@@ -431,55 +441,64 @@ impl Engine {
         let kernels = T::kernels(self.level);
         let (part, w) = (ready.part, &ready.part.window);
         let n_lines = lines.end.min(w.y.outputs).saturating_sub(lines.start);
-        let c = out.wrapping_add(part.first + lines.start * part.step[0]);
         let k = ready.taps.len();
         let Some(tile) = tile.filter(|_| k > 0) else {
-            for line in 0..n_lines {
+            for line in lines.start..lines.start + n_lines {
                 for at in 0..w.x.outputs {
-                    let c = c.wrapping_add(line * part.step[0] + at * part.step[1]);
+                    let c = out.wrapping_add(part.first + line * part.step[0] + at * part.step[1]);
                     // SAFETY: an output of this part.
                     clear_pixel(unsafe { std::slice::from_raw_parts_mut(c, x.n) });
                 }
             }
             return;
         };
-        let (depth, a_row) = (block_depth(k), w.x.stride as usize * tile.steps()[0]);
+        let (depth, a_row, a_line) = (block_depth(k), w.x.stride as usize * tile.steps()[0], tile.stride * tile.line);
         let (filter, b_row) = match ready.packed {
             Some(at) => (packed[at..].as_ptr(), self.panel_width::<T>(Some(tile), x.n)),
             None => own_panel(&kernels, part.filter, x.n).expect("a filter that is not packed is its own panel"),
         };
-        let blocks = || ready.taps.chunks(depth).enumerate();
+        let held_taps = kernels.one_channel.filter(|_| self.narrow && has_held_taps(&kernels, w, x.n, k <= depth));
         let piece = if tile.in_planes && n_lines == 1 { PIECE } else { w.x.outputs.max(1) };
-        for (first, (block, offsets)) in
-            (0..w.x.outputs).step_by(piece).flat_map(|first| blocks().map(move |b| (first, b)))
-        {
-            let b = filter.wrapping_add(block * depth * b_row);
-            let block = Lines {
-                lines: n_lines,
-                rows: piece.min(w.x.outputs - first),
-                cols: x.n,
-                offsets,
-                a: held[ready.start + first * a_row..].as_ptr(),
-                a_line: tile.stride * tile.line,
-                a_row,
-                b,
-                b_panel: k * b_row,
-                b_row,
-                c: c.wrapping_add(first * part.step[1]),
-                c_line: part.step[0],
-                c_row: part.step[1],
-                fresh: block == 0,
-            };
-            let held = kernels.one_channel.filter(|_| self.narrow && has_held_taps(&kernels, w, x.n, k <= depth));
-            // SAFETY: the level is present; what is held covers the windows of these lines and the slack a last tile, the
-            // panels are packed, and C is this task's own. In planes and of one channel, rows are neighbours.
-            unsafe {
-                match held {
-                    _ if tile.in_planes => (kernels.planes)(&block),
-                    Some(one_channel) => one_channel(&OneChannel { lines: block, taps: w.x.taps }),
-                    None => (kernels.lines)(&block),
+        let line_of_taps = w.x.taps * w.channels;
+        for met in &ready.met {
+            let run = met.outputs.start.max(lines.start)..met.outputs.end.min(lines.end);
+            if run.is_empty() {
+                continue;
+            }
+            let taps = met.taps.start * line_of_taps..met.taps.end * line_of_taps;
+            let a = ready.start + (run.start - lines.start) * a_line;
+            let c = out.wrapping_add(part.first + run.start * part.step[0]);
+            for first in (0..w.x.outputs).step_by(piece) {
+                for block in taps.start / depth..taps.end.div_ceil(depth) {
+                    let steps = taps.start.max(block * depth)..taps.end.min((block + 1) * depth);
+                    let block = Lines {
+                        lines: run.len(),
+                        rows: piece.min(w.x.outputs - first),
+                        cols: x.n,
+                        offsets: &ready.taps[steps.clone()],
+                        a: held[a + first * a_row..].as_ptr(),
+                        a_line,
+                        a_row,
+                        b: filter.wrapping_add(steps.start * b_row),
+                        b_panel: k * b_row,
+                        b_row,
+                        c: c.wrapping_add(first * part.step[1]),
+                        c_line: part.step[0],
+                        c_row: part.step[1],
+                        fresh: steps.start == taps.start,
+                    };
+                    // SAFETY: the level is present; what is held covers the windows of these lines and the slack a last
+                    // tile, the panels are packed, and C is this task's own. In planes and of one channel, rows are
+                    // neighbours.
+                    unsafe {
+                        match held_taps {
+                            _ if tile.in_planes => (kernels.planes)(&block),
+                            Some(one_channel) => one_channel(&OneChannel { lines: block, taps: w.x.taps }),
+                            None => (kernels.lines)(&block),
+                        }
+                    };
                 }
-            };
+            }
         }
     }
 }

@@ -37,8 +37,8 @@ pub(crate) struct Engine {
     /// Whether small products and those with a vector may skip packing, and others read their right operand in place, as
     /// convolutions do their filter; no result depends on it.
     pub(crate) unpacked: bool,
-    /// Whether convolutions may choose what is a lane, how chains are grouped, and which images need no copy; no result
-    /// depends on it.
+    /// Whether convolutions may choose what is a lane, how chains are grouped, which images need no copy and which taps
+    /// are left out; no result depends on it, the sign of a sum that has vanished aside.
     pub(crate) narrow: bool,
 }
 

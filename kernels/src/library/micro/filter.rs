@@ -8,6 +8,7 @@ use std::ops::Range;
 use super::direct::{ImageTile, Shared, TASKS};
 use super::drive::{Engine, Output};
 use super::pack::{PanelSource, Strided};
+use super::padding::are_finite;
 use super::sliding::{MOST_TAPS, SPARE_ROWS, Sliding};
 use super::tile::Lines;
 use super::{Kernels, Layout, Real, Window, WindowAxis, is_one_task, with_scratch};
@@ -47,6 +48,26 @@ pub(super) struct ChainColumns<T> {
     /// Elements from panel to panel, and from pixel to pixel.
     pub(super) b_panel: usize,
     pub(super) b_row: usize,
+    /// Whether steps at which taps are in the padding may be left out.
+    pub(super) skips: bool,
+}
+
+impl<T> ChainColumns<T> {
+    /// Of the `lines` of a chain, those that a line of taps meets inside the image, counted from the first: one at least, so
+    /// that there is a sum; of columns that may skip none, all.
+    pub(super) fn lines_inside(&self, axis: &WindowAxis, tap: usize, lines: &Range<usize>) -> Range<usize> {
+        if !self.skips {
+            return 0..lines.len();
+        }
+        let inside = axis.outputs_inside(tap, lines);
+        let start = (inside.start - lines.start).min(lines.len() - 1);
+        start..(inside.end - lines.start).max(start + 1)
+    }
+
+    /// The column of the first panel at a step.
+    pub(super) fn at(&self, step: usize) -> *const T {
+        self.b.wrapping_add(step * self.b_row)
+    }
 }
 
 /// Lines of outputs in one chain of a filter's gradient, of some lines of some pixels: as many as make a chain of good
@@ -113,6 +134,18 @@ impl<'a, T: Real> FilterGradient<'a, T> {
         .collect()
     }
 
+    /// Whether such a part of the taps is in the padding, where chains can leave them out, that it pays to look at the
+    /// cotangent: lines of taps that are not computed with others, and pixels that taps share.
+    pub(super) fn leaves_out_taps(&self, kernels: &Kernels<T>) -> bool {
+        /// Rows that the cotangent is multiplied with, and rows of a line of taps.
+        const ROWS: [usize; 2] = [64, 32];
+        let (w, slides) = (&self.window, self.slides(kernels));
+        let of_line = w.x.taps * w.channels;
+        let has_lines = if slides { !self.has_lines_as_rows() } else { of_line >= ROWS[1] };
+        let leaves_out = has_lines && w.y.leaves_out_part() || slides && w.x.leaves_out_part();
+        leaves_out && w.y.taps * of_line >= ROWS[0]
+    }
+
     /// Lines of outputs in one chain.
     pub(super) fn lines_of_chain(&self) -> usize {
         lines_of_chain([self.window.y.outputs, self.window.x.outputs])
@@ -161,6 +194,8 @@ pub(super) struct TapLine<T> {
     pub(super) a_pixel: usize,
     pub(super) a_row: usize,
     pub(super) rows: usize,
+    /// The lines of the chain at which taps are met.
+    pub(super) lines: Range<usize>,
     /// The result for the first tap and row, and the distance of rows.
     pub(super) c: *mut T,
     pub(super) c_row: usize,
@@ -183,6 +218,7 @@ impl<T: Real> TapLine<T> {
     ) {
         let w = &x.window.x;
         let (stride, c_tap) = (w.stride as usize, x.tap_rows * x.n);
+        let line = self.a.wrapping_add(self.lines.start.wrapping_mul(self.a_line));
         for first in 0..stride.min(w.taps) {
             let mut tap = first;
             while tap < w.taps {
@@ -191,17 +227,18 @@ impl<T: Real> TapLine<T> {
                     2 | 4 => 2,
                     _ => MOST_TAPS,
                 };
-                let (a, c) = (self.a.wrapping_add(tap * self.a_pixel), self.c.wrapping_add(tap * c_tap));
+                let (a, c) = (line.wrapping_add(tap * self.a_pixel), self.c.wrapping_add(tap * c_tap));
                 let sliding = Sliding {
                     taps,
-                    outputs: [offsets.len() / w.outputs, w.outputs],
+                    outputs: [self.lines.len(), w.outputs],
+                    padding: if columns.skips { w.padded_pixels(tap, taps) } else { [0; 2] },
                     rows: self.rows,
                     cols: x.n,
                     a,
                     a_line: self.a_line,
                     a_pixel: stride * self.a_pixel,
                     a_row: self.a_row,
-                    b: columns.b,
+                    b: columns.at(self.lines.start * w.outputs),
                     width: kernels.width,
                     b_panel: columns.b_panel,
                     b_row: columns.b_row,
@@ -214,7 +251,7 @@ impl<T: Real> TapLine<T> {
                 unsafe {
                     match kernels.sliding.filter(|_| taps > 1) {
                         Some(slide) => slide(&sliding),
-                        None => (kernels.lines)(&sliding.lines(offsets)),
+                        None => (kernels.lines)(&sliding.lines(&offsets[..self.lines.len() * w.outputs])),
                     }
                 }
                 tap += taps * stride;
@@ -278,6 +315,7 @@ impl Engine {
         with_scratch::<T, _>(tile.len(lines_per_tile) + panels, |scratch| {
             let (copy, packed) = scratch.split_at_mut(tile.len(lines_per_tile));
             let mut fresh = true;
+            let skips = self.narrow && x.leaves_out_taps(&T::kernels(self.level));
             for image in images {
                 for first in (0..w.y.outputs).step_by(lines_per_tile) {
                     let lines = first..(first + lines_per_tile).min(w.y.outputs);
@@ -287,7 +325,17 @@ impl Engine {
                         let now = line..(line + chain).min(lines.end);
                         let start = (line - first) * tile.stride * tile.line + tile.start(w);
                         let offsets = &pixels[..now.len() * w.x.outputs];
-                        self.gradient_of_chain(x, &tile, &copy[start..], offsets, image, line, packed, c, fresh);
+                        self.gradient_of_chain(
+                            x,
+                            &tile,
+                            &copy[start..],
+                            offsets,
+                            image,
+                            line,
+                            [skips, fresh],
+                            packed,
+                            c,
+                        );
                         fresh = false;
                     }
                 }
@@ -301,27 +349,31 @@ impl Engine {
     }
 
     /// The cotangent's channels at some pixels: where they lie, or in `packed` if vectors would read beyond them, or if
-    /// they are read `often` and several panels lie apart.
+    /// they are read `often` and several panels lie apart. Taps in the padding may be skipped beside finite numbers.
     pub(super) fn columns_of_chain<T: Real>(
         &self,
         x: &FilterGradient<'_, T>,
         steps: Range<usize>,
-        often: bool,
+        [often, skips]: [bool; 2],
         packed: &mut [T],
     ) -> ChainColumns<T> {
         let kernels = T::kernels(self.level);
         let (width, n_steps) = (kernels.width, steps.len());
         let (data, _, row) = x.ct.parts();
+        let skips = skips && row as usize == x.n && {
+            // SAFETY: the cotangent has these pixels, which follow each other.
+            are_finite(unsafe { std::slice::from_raw_parts(data.add(steps.start * x.n), n_steps * x.n) })
+        };
         let is_far = x.n > width && (row as usize).saturating_mul(n_steps * size_of::<T>()) > FAR;
         if kernels.reads_whole(x.n) && !(often && is_far) {
             let b = data.wrapping_offset(steps.start as isize * row);
-            return ChainColumns { b, b_panel: width, b_row: row as usize };
+            return ChainColumns { b, b_panel: width, b_row: row as usize, skips };
         }
         for (panel, to) in packed.chunks_exact_mut(width * n_steps).take(x.n.div_ceil(width)).enumerate() {
             let outer = panel * width..((panel + 1) * width).min(x.n);
             x.ct.pack(outer, steps.clone(), Layout::Interleaved, width, to);
         }
-        ChainColumns { b: packed.as_ptr(), b_panel: width * n_steps, b_row: width }
+        ChainColumns { b: packed.as_ptr(), b_panel: width * n_steps, b_row: width, skips }
     }
 
     /// One chain of pixels, for all taps.
@@ -334,14 +386,15 @@ impl Engine {
         offsets: &[isize],
         image: usize,
         line: usize,
+        [skips, fresh]: [bool; 2],
         packed: &mut [T],
         c: *mut T,
-        fresh: bool,
     ) {
         let kernels = T::kernels(self.level);
         let w = &x.window;
         let steps = x.steps(image, line, offsets.len());
-        let columns = self.columns_of_chain(x, steps, self.narrow, packed);
+        let lines_of_chain = line..line + offsets.len() / w.x.outputs;
+        let columns = self.columns_of_chain(x, steps, [self.narrow, skips], packed);
         // Of a single line of taps, which has no next one, the dilation may be any number.
         let a_tap = if w.y.taps > 1 { w.y.dilation as usize * tile.line } else { 0 };
         let c_tap = w.x.taps * x.tap_rows * x.n;
@@ -356,6 +409,11 @@ impl Engine {
                     a_pixel: tile.channels,
                     rows: rows[0],
                     a_row: rows[1],
+                    lines: if x.has_lines_as_rows() {
+                        0..lines_of_chain.len()
+                    } else {
+                        columns.lines_inside(&w.y, call, &lines_of_chain)
+                    },
                     c: c.wrapping_add(call * calls[2]),
                     c_row: rows[2],
                 };
@@ -365,28 +423,28 @@ impl Engine {
             }
             return;
         }
-        let ChainColumns { b, b_panel, b_row } = columns;
         // Neighbouring taps are neighbours in the copy, so a line of the kernel is one line of rows.
         let merged = w.x.dilation == 1 && w.channels == x.tap_rows;
         let (mut lines, rows) = if merged { (1, w.x.taps * w.channels) } else { (w.x.taps, w.channels) };
         let (mut a_line, mut c_line, mut calls) =
             ((w.x.dilation as usize).wrapping_mul(w.channels), x.tap_rows * x.n, w.y.taps);
-        if self.narrow && merged {
+        if self.narrow && merged && !columns.skips {
             // All lines of taps at once, so that there are chains enough where these are short.
             (lines, a_line, c_line, calls) = (w.y.taps, a_tap, c_tap, 1);
         }
         for tap in 0..calls {
+            let met = columns.lines_inside(&w.y, tap, &lines_of_chain);
             let block = Lines {
                 lines,
                 rows,
                 cols: x.n,
-                offsets,
-                a: copy[tap * a_tap..].as_ptr(),
+                offsets: &offsets[..met.len() * w.x.outputs],
+                a: copy[tap * a_tap + met.start * tile.stride.wrapping_mul(tile.line)..].as_ptr(),
                 a_line,
                 a_row: 1,
-                b,
-                b_panel,
-                b_row,
+                b: columns.at(met.start * w.x.outputs),
+                b_panel: columns.b_panel,
+                b_row: columns.b_row,
                 c: c.wrapping_add(tap * c_tap),
                 c_line,
                 c_row: x.n,

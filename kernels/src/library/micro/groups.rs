@@ -108,6 +108,7 @@ impl Engine {
         with_scratch::<T, _>(len + self.len_of_columns(x, pixels.len()), |scratch| {
             let (copy, packed) = scratch.split_at_mut(len);
             let mut fresh = true;
+            let skips = x.leaves_out_taps(&T::kernels(self.level));
             for image in images {
                 for first in (0..w.y.outputs).step_by(lines_per_tile) {
                     let lines = first..(first + lines_per_tile).min(w.y.outputs);
@@ -117,12 +118,13 @@ impl Engine {
                         || held.copy(w, image, &lines, copy),
                     );
                     for line in lines.clone().step_by(chain) {
-                        let offsets = &pixels[..((line + chain).min(lines.end) - line) * w.x.outputs];
+                        let now = line..(line + chain).min(lines.end);
+                        let offsets = &pixels[..now.len() * w.x.outputs];
                         let steps = x.steps(image, line, offsets.len());
-                        let columns = self.columns_of_chain(x, steps, true, packed);
+                        let columns = self.columns_of_chain(x, steps, [true, skips], packed);
                         let copy = &copy[(line - first) * tile.stride * held.line()..];
-                        let chain =
-                            GroupedChain { held: &held, plane: held.plane(lines.len()), copy, offsets, columns };
+                        let plane = held.plane(lines.len());
+                        let chain = GroupedChain { held: &held, plane, copy, lines: now, offsets, columns };
                         chain.add(T::kernels(self.level), x, c, fresh);
                         fresh = false;
                     }
@@ -140,6 +142,8 @@ struct GroupedChain<'a, T> {
     plane: usize,
     /// The copy, from the line of the first pixel on.
     copy: &'a [T],
+    /// The lines of outputs.
+    lines: Range<usize>,
     /// Where each pixel lies.
     offsets: &'a [isize],
     columns: ChainColumns<T>,
@@ -160,6 +164,7 @@ impl<T: Real> GroupedChain<'_, T> {
                         a_pixel: held.group,
                         a_row: 1,
                         rows: held.group,
+                        lines: columns.lines_inside(&w.y, y, &self.lines),
                         c: c.wrapping_add(row * x.n),
                         c_row: x.n,
                     };
@@ -174,15 +179,17 @@ impl<T: Real> GroupedChain<'_, T> {
             for group in 0..held.n_groups {
                 for y in 0..w.y.taps {
                     let row = y * w.x.taps * x.tap_rows + group * held.group;
+                    let lines = columns.lines_inside(&w.y, y, &self.lines);
+                    let first = group * self.plane + held.at_tap(w, y) + lines.start * held.tile.stride * held.line();
                     let block = Lines {
                         lines: w.x.taps,
                         rows: held.group,
                         cols: kernels.width.min(x.n - j),
-                        offsets: self.offsets,
-                        a: self.copy[group * self.plane + held.at_tap(w, y)..].as_ptr(),
+                        offsets: &self.offsets[..lines.len() * w.x.outputs],
+                        a: self.copy[first..].as_ptr(),
                         a_line: (w.x.dilation as usize).wrapping_mul(held.group),
                         a_row: 1,
-                        b: columns.b.wrapping_add(panel * columns.b_panel),
+                        b: columns.at(lines.start * w.x.outputs).wrapping_add(panel * columns.b_panel),
                         b_panel: columns.b_panel,
                         b_row: columns.b_row,
                         c: c.wrapping_add(row * x.n + j),

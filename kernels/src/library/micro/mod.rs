@@ -22,6 +22,7 @@ mod narrow;
 mod one_channel;
 mod one_tap;
 mod pack;
+mod padding;
 mod pairs;
 mod parts;
 mod peak;

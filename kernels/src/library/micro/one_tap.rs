@@ -30,7 +30,7 @@ impl Engine {
                     for first in steps.clone().step_by(depth) {
                         let now = first..(first + depth).min(steps.end);
                         w.first_taps(now.clone(), &mut offsets);
-                        let columns = self.columns_of_chain(x, now, false, packed);
+                        let columns = self.columns_of_chain(x, now, [false; 2], packed);
                         let block = Lines {
                             lines: 1,
                             rows,

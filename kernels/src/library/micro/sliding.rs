@@ -23,6 +23,8 @@ pub(super) struct Sliding<T> {
     pub(super) taps: usize,
     /// Lines of outputs, and outputs of a line, of which there are no fewer than taps.
     pub(super) outputs: [usize; 2],
+    /// Pixels before and after the image in each line, fewer than taps, that are left out.
+    pub(super) padding: [usize; 2],
     /// Rows and columns of C for each tap.
     pub(super) rows: usize,
     pub(super) cols: usize,
@@ -126,7 +128,7 @@ unsafe fn tile<S: Simd, const K: usize, const M: usize>(
     c: *mut S::Elem,
     [n_rows, n_cols]: [usize; 2],
 ) {
-    let [lines, width] = x.outputs;
+    let ([lines, width], [before, after]) = (x.outputs, x.padding);
     // SAFETY: the caller's block covers the pixels of all outputs and taps, and the cotangents.
     unsafe {
         let mut sums = [[S::zero(); K]; M];
@@ -137,7 +139,9 @@ unsafe fn tile<S: Simd, const K: usize, const M: usize>(
             for pixel in 1..K {
                 seen = [S::load(b), seen[0], seen[1]];
                 b = b.wrapping_add(x.b_row);
-                step::<S, K, M>(&mut sums, at, x.a_row, seen, [0, pixel]);
+                if pixel > before {
+                    step::<S, K, M>(&mut sums, at, x.a_row, seen, [0, pixel]);
+                }
                 at = at.add(x.a_pixel);
             }
             // As many steps at a time as there are taps: the cotangents then return to the registers they began in.
@@ -158,7 +162,9 @@ unsafe fn tile<S: Simd, const K: usize, const M: usize>(
             }
             for first in 1..K {
                 seen = [S::zero(), seen[0], seen[1]];
-                step::<S, K, M>(&mut sums, at, x.a_row, seen, [first, K]);
+                if first + after < K {
+                    step::<S, K, M>(&mut sums, at, x.a_row, seen, [first, K]);
+                }
                 at = at.wrapping_add(x.a_pixel);
             }
         }

@@ -52,11 +52,14 @@ impl WindowAxis {
         start..up(self.extent as isize - first).clamp(start, range.end)
     }
 
-    /// The taps at which `output` is inside the image, for dilation 1.
-    fn taps_inside(&self, output: usize) -> Range<usize> {
-        let first = self.at(output, 0);
-        let start = (-first).clamp(0, self.taps as isize) as usize;
-        start..(self.extent as isize - first).clamp(start as isize, self.taps as isize) as usize
+    /// The taps at which `output` is inside the image: an interval.
+    pub(super) fn taps_inside(&self, output: usize) -> Range<usize> {
+        let (first, extent, step) = (self.at(output, 0), self.extent as isize, self.dilation.abs());
+        // Where taps go down, the last coordinate of the image is the first that they meet.
+        let (start, end) = if self.dilation > 0 { (-first, extent - first) } else { (first + 1 - extent, first + 1) };
+        let up = |x: isize| (x + step - 1).div_euclid(step).max(0) as usize;
+        let start = up(start).min(self.taps);
+        start..up(end).clamp(start, self.taps)
     }
 }
 

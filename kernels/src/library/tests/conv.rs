@@ -601,3 +601,34 @@ fn convolutions_agree_with_their_references_on_what_meets_the_zeros_beyond_an_ed
     }
     assert!(n_nan > 40, "{n_nan}: few infinities met a zero");
 }
+
+/// Taps in the padding are left out where what they meet is finite; results are those of all taps in every bit, and
+/// infinities and NaN meet the zeros as before.
+#[test]
+fn convolutions_with_taps_in_the_padding_agree_with_their_references() {
+    let mut random = Random(0x0dd5);
+    let mut n_nan = 0;
+    for round in 0..180 {
+        let pass = [ConvPass::Forward, ConvPass::InputGradient, ConvPass::FilterGradient][round % 3];
+        let [kernel_height, kernel_width] = [0; 2].map(|_| random.pick(&[1, 2, 3, 3, 3, 5, 7]));
+        // Some lines of outputs meet no tap inside the image.
+        let pad = |random: &mut Random, taps: usize| [0; 2].map(|_| random.below(taps + 1));
+        let conv = Conv2d {
+            dtype: random.pick(&[DType::F32, DType::F32, DType::F64, DType::F16]),
+            batch: random.pick(&[1, 2, 5]),
+            height: random.pick(&[1, 3, 7, 8, 14]),
+            width: random.pick(&[6, 8, 10, 14, 19]),
+            in_channels: random.pick(&[1, 3, 8, 16, 32, 64]),
+            kernel_height,
+            kernel_width,
+            out_channels: random.pick(&[3, 8, 16, 17, 32, 64]),
+            stride: [0; 2].map(|_| random.pick(&[1, 1, 1, 2])),
+            padding: [pad(&mut random, kernel_height), pad(&mut random, kernel_width)],
+            dilation: [0; 2].map(|_| random.pick(&[1, 1, 1, 2])),
+            groups: 1,
+            pass,
+        };
+        n_nan += usize::from(check_with_specials(&conv, 49 * 64, &mut random));
+    }
+    assert!(n_nan > 20, "{n_nan} results with NaN beside numbers");
+}
