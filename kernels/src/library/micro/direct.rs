@@ -34,7 +34,7 @@ const LONG_CHAIN: usize = 64;
 const PIECE: usize = 128;
 
 /// Whether pixels are lanes: where channels would leave most of a vector empty, where eight of them would leave half of it
-/// empty, and where sixteen of them would take a load for each multiplication.
+/// empty, and where sixteen of them would wait for loads.
 fn is_in_planes<T>(kernels: &Kernels<T>, x: &DirectConv<'_, T>) -> bool {
     /// Channels of two tiles.
     const TWO_TILES: usize = 2 * COLUMNS;
@@ -49,7 +49,9 @@ fn is_in_planes<T>(kernels: &Kernels<T>, x: &DirectConv<'_, T>) -> bool {
         let pays = match n {
             COLUMNS => 2 * outputs >= lanes && w.y.taps * w.x.taps > 1,
             // Nearly no lane is empty.
-            TWO_TILES => 10 * outputs >= 9 * lanes && depth >= LONG_CHAIN && n_lines >= LINES,
+            TWO_TILES => {
+                kernels.waits_for_loads && 10 * outputs >= 9 * lanes && depth >= LONG_CHAIN && n_lines >= LINES
+            }
             _ => false,
         };
         w.x.stride == 1 && (n <= MOST_IN_PLANES || kernels.exchanges && pays)
@@ -328,6 +330,9 @@ impl Engine {
         let own =
             |part: &ConvPart<'_, T>| own_panel(&T::kernels(self.level), part.filter, x.n).filter(|_| self.unpacked);
         let len_of = |part: &ConvPart<'_, T>| if own(part).is_some() { 0 } else { depth(part) * panels * width };
+        // Where pixels are lanes, lines are rows of tiles, which runs of them would cut.
+        let in_lines = self.narrow && tile.is_some_and(|tile| !tile.in_planes);
+        let may_skip = |w: &Window<'_, T>| in_lines && w.y.leaves_out_pixels(x.batch * w.x.outputs);
         let total = x.parts.iter().map(len_of).sum();
         with_scratch::<T, _>(total, |packed| {
             let mut rest = 0;
@@ -349,8 +354,7 @@ impl Engine {
                         Some((at, row)) => unsafe { std::slice::from_raw_parts(at, depth(part) * row) },
                         None => &packed[rest..rest + len],
                     };
-                    let has_padding = self.narrow && part.window.y.leaves_out_pixels(x.batch, part.window.x.outputs);
-                    let met = part.window.y.runs(has_padding && self.are_finite(filter));
+                    let met = part.window.y.runs(may_skip(&part.window) && self.are_finite(filter));
                     rest += len;
                     Ready { part, taps, start, packed: (len > 0).then_some(rest - len), met }
                 })
@@ -360,8 +364,7 @@ impl Engine {
             let chunk = n_lines.div_ceil(chunks);
             let chunks = n_lines.div_ceil(chunk);
             let (packed, out) = (&*packed, Shared(out));
-            let may_share = self.narrow && tile.is_some_and(|tile| !tile.in_planes);
-            let share = |pair| may_share.then(|| shared_pixels(&T::kernels(self.level), x.n, pair)).flatten();
+            let share = |pair| in_lines.then(|| shared_pixels(&T::kernels(self.level), x.n, pair)).flatten();
             let pairs: Vec<_> = ready.chunks(2).map(|pair| (pair, share(pair))).collect();
             self.for_each_in_runs(x.batch * chunks, &|task| {
                 let (image, first) = (task / chunks, task % chunks * chunk);

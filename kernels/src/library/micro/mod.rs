@@ -27,6 +27,8 @@ mod pairs;
 mod parts;
 mod peak;
 mod planes;
+#[cfg(target_arch = "x86_64")]
+mod processor;
 mod scratch;
 mod shallow;
 mod simd;
@@ -109,7 +111,7 @@ impl Level {
         #[cfg(target_arch = "x86_64")]
         let has_512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl");
         #[cfg(target_arch = "x86_64")]
-        let [first, second] = levels_of_512(if has_512 { near_cache() } else { None });
+        let [first, second] = processor::levels_of_512(if has_512 { processor::near_cache() } else { None });
         [
             #[cfg(target_arch = "x86_64")]
             (first, has_512),
@@ -142,49 +144,6 @@ impl Level {
     pub(crate) fn best() -> Level {
         Level::available().next().unwrap_or(Level::Portable)
     }
-}
-
-/// The two ways of AVX-512, first the one for a nearest cache of so many bytes: all steps of a column panel take 32 KiB,
-/// those of a row panel 12 in single precision.
-#[cfg(target_arch = "x86_64")]
-fn levels_of_512(near_cache: Option<usize>) -> [Level; 2] {
-    const ROOMY: usize = 48 << 10;
-    if near_cache.is_some_and(|bytes| bytes >= ROOMY) {
-        [Level::Avx512, Level::Avx512Small]
-    } else {
-        [Level::Avx512Small, Level::Avx512]
-    }
-}
-
-/// Bytes of a core's first-level data cache, as the processor tells them.
-#[cfg(target_arch = "x86_64")]
-fn near_cache() -> Option<usize> {
-    use std::arch::x86_64::{__cpuid, __cpuid_count};
-    use std::sync::OnceLock;
-
-    /// Leaves with a subleaf for each cache, of Intel's processors and of AMD's, and the most of them.
-    const LEAVES: [u32; 2] = [4, 0x8000_001d];
-    const MOST: u32 = 16;
-    static BYTES: OnceLock<Option<usize>> = OnceLock::new();
-    let find = || {
-        let present = LEAVES.into_iter().filter(|leaf| __cpuid(leaf & 0x8000_0000).eax >= *leaf);
-        let mut caches = present.flat_map(|leaf| (0..MOST).map(move |index| __cpuid_count(leaf, index)));
-        caches.find_map(|found| data_cache([found.eax, found.ebx, found.ecx]))
-    };
-    *BYTES.get_or_init(find)
-}
-
-/// The bytes of a cache by what the processor tells of it in `eax`, `ebx` and `ecx`, if it is a first-level data cache
-/// (Intel's manual, volume 2, `CPUID` leaf 4). One of two ways is what virtual machines tell of processors long gone, and
-/// no cache of a processor with AVX-512.
-#[cfg(target_arch = "x86_64")]
-fn data_cache([kind, shape, sets]: [u32; 3]) -> Option<usize> {
-    const DATA: u32 = 1;
-    const FEW_WAYS: usize = 2;
-    let (is_data, is_first) = (kind & 0x1f == DATA, kind >> 5 & 7 == 1);
-    let part = |low: u32, bits: u32| (shape >> low & ((1 << bits) - 1)) as usize + 1;
-    let ways = part(22, 10);
-    (is_data && is_first && ways > FEW_WAYS).then(|| ways * part(12, 10) * part(0, 12) * (sets as usize + 1))
 }
 
 /// How a row panel is laid out.
@@ -240,6 +199,8 @@ pub(crate) struct Kernels<T> {
     least_lanes: usize,
     /// Whether eight columns have tiles in planes.
     exchanges: bool,
+    /// Whether sixteen of them have, because a vector of channels, with a load for each multiplication, waits for loads.
+    waits_for_loads: bool,
     /// Whether tasks copy panels of B, whose tiles then find them in the nearest cache; it is too small for that at one
     /// level.
     is_quick: bool,
@@ -416,6 +377,7 @@ macro_rules! kernels {
             lanes,
             least_lanes,
             exchanges: simd::exchanges::<$vector>(),
+            waits_for_loads: true,
             is_quick: true,
         }
     }};
@@ -439,6 +401,7 @@ macro_rules! avx512 {
 
         Kernels {
             is_quick: $level == Level::Avx512,
+            waits_for_loads: $level == Level::Avx512 || !processor::multiplies_in_halves(),
             wide: ($level == Level::Avx512).then_some(enabled!(wide, Block<$elem>)),
             one_channel: Some(enabled!(one_channel, OneChannel<'_, $elem>)),
             pairs: Some(enabled!(pairs, PhasePair<'_, $elem>)),
@@ -487,6 +450,7 @@ fn portable<T: Real, const N: usize>() -> Kernels<T> {
         lanes: <simd::Portable<T, N> as simd::Simd>::LANES,
         least_lanes: simd::least_lanes::<simd::Portable<T, N>>(),
         exchanges: false,
+        waits_for_loads: true,
         is_quick: true,
     }
 }
@@ -556,25 +520,13 @@ impl Real for f64 {
 mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn a_way_is_chosen_by_the_nearest_cache() {
-        use super::{Level, data_cache, levels_of_512, near_cache};
+    fn panels_are_those_of_wide_tiles() {
+        use super::Level;
 
-        // 12 ways of 64 lines of 64 bytes; a cache of instructions; a second-level cache; 8 ways; 2 of
-        // a virtual machine.
-        let bytes = |kind: u32, ways: u32, sets: u32| data_cache([kind, (ways - 1) << 22 | 63, sets - 1]);
-        assert_eq!(bytes(0x21, 12, 64), Some(48 << 10));
-        assert_eq!(bytes(0x22, 8, 64), None);
-        assert_eq!(bytes(0x43, 16, 2048), None);
-        assert_eq!(bytes(0x21, 8, 64), Some(32 << 10));
-        assert_eq!(bytes(0x21, 2, 512), None);
-        assert_eq!(levels_of_512(Some(48 << 10)), [Level::Avx512, Level::Avx512Small]);
-        assert_eq!(levels_of_512(Some(32 << 10)), [Level::Avx512Small, Level::Avx512]);
-        assert_eq!(levels_of_512(None), [Level::Avx512Small, Level::Avx512]);
         // Row panels and column panels are those that wide tiles read.
         let kernels = <f32 as super::Real>::kernels(Level::Avx512);
         assert_eq!((kernels.heights, 2 * kernels.width), (super::wide::HEIGHTS, super::wide::VECTORS * kernels.lanes));
         let width = |rows: usize, cols: usize| kernels.product_width(rows, cols);
         assert_eq!([width(37, 192), width(36, 192), width(37, 191)], [64, 32, 32]);
-        assert!(near_cache().is_none_or(|bytes| (8 << 10..1 << 20).contains(&bytes)), "{:?}", near_cache());
     }
 }

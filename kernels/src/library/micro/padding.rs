@@ -1,8 +1,8 @@
-//! Lines of taps in the padding, which need not be multiplied.
+//! Taps in the padding, which need not be multiplied.
 //!
 //! A tap in the padding is +0. Beside finite numbers its products are zeros, and a sum that began at +0 is the same with
-//! them. (A sum that products too small for the least subnormal have made -0 keeps its sign.) An infinity or NaN beside it
-//! gives NaN, so all of the other operand is looked at before taps are left out.
+//! them. (A sum that is negative, smaller than half the least subnormal and so rounded to -0 keeps its sign.) An infinity
+//! or NaN beside it gives NaN, so all of the other operand is looked at before taps are left out.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +11,11 @@ use super::drive::Engine;
 use super::{Real, WindowAxis};
 use crate::library::view::vectorized;
 
-/// Pixels that a weight is not multiplied with, from which on it pays to look at each weight.
-const PIXELS: usize = 32;
-
-/// One of so many taps, of those that a cotangent is multiplied with, from which on it pays to look at the cotangent.
+/// One of so many taps in the padding is enough.
 const PART: usize = 64;
+
+/// Pixels that a weight is not multiplied with, in the mean, for which it pays to look at all weights.
+const PIXELS: usize = 32;
 
 /// Elements that one task looks at.
 const ELEMENTS: usize = 1 << 16;
@@ -67,15 +67,15 @@ impl WindowAxis {
         (0..self.taps).map(|tap| all.len() - self.outputs_inside(tap, &all).len()).sum()
     }
 
-    /// Whether taps are in the padding so often, in lines of `width` outputs in a batch, that it pays to look at weights.
-    pub(super) fn leaves_out_pixels(&self, batch: usize, width: usize) -> bool {
-        let n_outside = self.n_outside().saturating_mul(width).saturating_mul(batch);
-        n_outside >= PIXELS.saturating_mul(self.taps.max(1))
-    }
-
-    /// Whether such a part of all taps is in the padding that it pays to look at the cotangent.
+    /// Whether such a part of all taps is in the padding that it pays to look at what they would meet.
     pub(super) fn leaves_out_part(&self) -> bool {
         self.n_outside().saturating_mul(PART) >= self.outputs.saturating_mul(self.taps).max(1)
+    }
+
+    /// The same for a filter, of which each line of taps meets `pixels` in each of these outputs.
+    pub(super) fn leaves_out_pixels(&self, pixels: usize) -> bool {
+        let n_outside = self.n_outside().saturating_mul(pixels);
+        self.leaves_out_part() && n_outside >= PIXELS.saturating_mul(self.taps)
     }
 
     /// Of the pixels of a line that `taps` taps a stride apart meet, from `tap` on, those before and after the image that not
@@ -90,8 +90,11 @@ impl WindowAxis {
     /// All outputs in runs of those that meet the same taps: of all taps, or of those `inside` the image, and of one at
     /// least, so that each output has a sum.
     pub(super) fn runs(&self, inside: bool) -> Vec<MetTaps> {
+        if !inside {
+            return vec![MetTaps { outputs: 0..self.outputs, taps: 0..self.taps.max(1) }];
+        }
         let taps = |output: usize| {
-            let taps = if inside { self.taps_inside(output) } else { 0..self.taps };
+            let taps = self.taps_inside(output);
             let start = taps.start.min(self.taps.saturating_sub(1));
             start..taps.end.max(start + 1)
         };

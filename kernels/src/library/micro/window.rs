@@ -2,7 +2,7 @@
 //!
 //! The operand is the matrix known as im2col: a row for each output pixel, a column for each tap (kernel position and
 //! channel). It never exists as a whole: [`PixelRows`] and [`TapRows`] write the panels that are asked for. A tap that
-//! falls into the padding is +0, and is multiplied like any other (so an infinite weight meets it as 0 * inf = NaN).
+//! falls into the padding is +0 in them, and is multiplied like any other (so an infinite weight meets it as 0 * inf = NaN).
 
 use std::ops::Range;
 
@@ -57,7 +57,7 @@ impl WindowAxis {
         let (first, extent, step) = (self.at(output, 0), self.extent as isize, self.dilation.abs());
         // Where taps go down, the last coordinate of the image is the first that they meet.
         let (start, end) = if self.dilation > 0 { (-first, extent - first) } else { (first + 1 - extent, first + 1) };
-        let up = |x: isize| (x + step - 1).div_euclid(step).max(0) as usize;
+        let up = |x: isize| if step == 1 { x } else { (x + step - 1).div_euclid(step) }.max(0) as usize;
         let start = up(start).min(self.taps);
         start..up(end).clamp(start, self.taps)
     }

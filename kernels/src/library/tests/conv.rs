@@ -613,19 +613,20 @@ fn convolutions_with_taps_in_the_padding_agree_with_their_references() {
         let [kernel_height, kernel_width] = [0; 2].map(|_| random.pick(&[1, 2, 3, 3, 3, 5, 7]));
         // Some lines of outputs meet no tap inside the image.
         let pad = |random: &mut Random, taps: usize| [0; 2].map(|_| random.below(taps + 1));
+        let [in_channels, out_channels] = [0; 2].map(|_| random.pick(&[1, 3, 8, 16, 17, 32, 64]));
         let conv = Conv2d {
             dtype: random.pick(&[DType::F32, DType::F32, DType::F64, DType::F16]),
             batch: random.pick(&[1, 2, 5]),
             height: random.pick(&[1, 3, 7, 8, 14]),
             width: random.pick(&[6, 8, 10, 14, 19]),
-            in_channels: random.pick(&[1, 3, 8, 16, 32, 64]),
+            in_channels,
             kernel_height,
             kernel_width,
-            out_channels: random.pick(&[3, 8, 16, 17, 32, 64]),
+            out_channels,
             stride: [0; 2].map(|_| random.pick(&[1, 1, 1, 2])),
             padding: [pad(&mut random, kernel_height), pad(&mut random, kernel_width)],
             dilation: [0; 2].map(|_| random.pick(&[1, 1, 1, 2])),
-            groups: 1,
+            groups: if in_channels % 2 + out_channels % 2 == 0 { random.pick(&[1, 1, 2]) } else { 1 },
             pass,
         };
         n_nan += usize::from(check_with_specials(&conv, 49 * 64, &mut random));
