@@ -1,4 +1,4 @@
-//! What x86-64 processors tell of themselves, and which way of AVX-512 is for them.
+//! Facts that x86-64 processors tell of themselves, and the way of AVX-512 that follows.
 
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::sync::OnceLock;
