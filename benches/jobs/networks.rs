@@ -235,6 +235,15 @@ fn kalman(x: &[Tensor]) -> Tensor {
     energy(&state) + energy(&spread)
 }
 
+/// Thirty steps of damped oscillators whose springs grow stiffer.
+fn oscillators(x: &[Tensor]) -> Tensor {
+    let (place, speed) = (0..30).fold((x[0].clone(), x[1].clone()), |(place, speed), _| {
+        let force = &place * (1.0_f32 - place.square()) - &speed * 0.1;
+        (&place + &speed * 0.05, speed + force * 0.05)
+    });
+    energy(&place) + energy(&speed)
+}
+
 fn bottleneck(x: &[Tensor]) -> Tensor {
     let h = x[1..3].iter().fold(x[0].clone(), |h, filter| h.conv2d(filter, ConvOptions::same()).relu());
     (&x[0] + h.conv2d(&x[3], ConvOptions::same())).relu()
@@ -417,6 +426,8 @@ pub(super) const JOBS: &[Job] = &[
     job("structural_similarity", &[&[8, 64, 64, 3], &[8, 64, 64, 3]], structural_similarity),
     job("latents", &[&[2, 16, 4, 64], &[2, 1024, 4, 64], &[2, 1024, 4, 64]], |x| attention(x, nn::Mask::None)),
     job("messages", &[&[40_000], &[2000, 16]], messages),
+    job("polynomial", &[&[512, 1024]], |x| energy(&(0..30).fold(&x[0] * 0.5, |y, n| y * &x[0] + 0.1 * f64::from(n)))),
+    job("oscillators", &[&[512, 512], &[512, 512]], oscillators),
     forward("bottleneck_one", &[&[1, 56, 56, 256], &[1, 1, 256, 64], &[3, 3, 64, 64], &[1, 1, 64, 256]], bottleneck),
     forward("bottleneck_8", &[&[8, 28, 28, 256], &[1, 1, 256, 64], &[3, 3, 64, 64], &[1, 1, 64, 256]], bottleneck),
     forward("perceptron_forward_one", &[&[1, 784], &[784, 512], &[512, 512], &[512, 10]], |x| {

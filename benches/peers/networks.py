@@ -208,6 +208,21 @@ def messages(x):
     return energy(scatter(2000, targets, rows(x[1], sources) * x[0][:, None]))
 
 
+def polynomial(x):
+    y = x[0] * 0.5
+    for n in range(30):
+        y = y * x[0] + 0.1 * n
+    return energy(y)
+
+
+def oscillators(x):
+    place, speed = x
+    for _ in range(30):
+        force = place * (1.0 - place * place) - speed * 0.1
+        place, speed = place + speed * 0.05, speed + force * 0.05
+    return energy(place) + energy(speed)
+
+
 def decoding(x):
     keys, values = (concat([x[n][:, 1:], x[n + 2]], 1) for n in (1, 2))
     return attention(x[0], keys, values, False)
@@ -269,6 +284,8 @@ with_gradient = [
     ("structural_similarity", [[8, 64, 64, 3]] * 2, structural_similarity),
     ("latents", [[2, 16, 4, 64], *[[2, 1024, 4, 64]] * 2], lambda x: energy(attention(*x, False))),
     ("messages", [[40000], [2000, 16]], messages),
+    ("polynomial", [[512, 1024]], polynomial),
+    ("oscillators", [[512, 512]] * 2, oscillators),
 ]
 results = [
     ("bottleneck_one", [[1, 56, 56, 256], *BOTTLENECK], bottleneck),

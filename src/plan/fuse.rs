@@ -12,16 +12,18 @@ use smallvec::SmallVec;
 
 use super::ancestors::Ancestors;
 use super::donate;
+use super::readers::{Readers, RootSize};
 use super::values::{Read, Values};
 use super::view::View;
+use super::written::WrittenRoots;
 use crate::ops::Lowering;
 use crate::types::{ValueId, ValueTable};
 
-/// No kernel reads and writes more buffers than this.
+/// No root joins a group whose kernel would then read and write more buffers than this.
 const MAX_BUFFERS: usize = 24;
 
 /// The most that a kernel computes per point, in units of an addition: compile time grows faster than size.
-pub(super) const MAX_COST: u32 = 480;
+pub(super) const MAX_COST: u32 = 2400;
 
 /// Roots that one step computes.
 #[derive(Debug)]
@@ -67,82 +69,13 @@ struct JoiningRoot<'r> {
     own: View,
 }
 
-/// The groups that read a value, in the order in which they came to it.
-///
-/// In a long program all of thousands of steps may read one weight, and the root of a step can join none of the earlier
-/// ones, on which it depends. So groups are looked through by runs, of which each knows its members as a set.
-#[derive(Default)]
-struct Readers {
-    /// A group that reads it again after another one is listed twice.
-    groups: Vec<usize>,
-    /// The set of each whole run.
-    runs: Vec<Ancestors>,
-    /// By the number of reads of a root: of each whole chunk, the groups that may have room for it. Where terms of a sum
-    /// read one weight, all groups but the last few are full. Groups never shrink.
-    open: Vec<Vec<Vec<usize>>>,
-}
-
-impl Readers {
-    /// Members of a run. A run that is looked through costs as many tests, and one that is left out as many words as it
-    /// spreads over.
-    const RUN: usize = 256;
-
-    /// Members of a chunk, after which it is known anew which groups are full: so many more are tried at most.
-    const CHUNK: usize = 32;
-
-    /// Chunks of a run.
-    const CHUNKS: usize = Readers::RUN / Readers::CHUNK;
-
-    fn add(&mut self, group: usize) {
-        if self.groups.last() == Some(&group) {
-            return;
-        }
-        self.groups.push(group);
-        if self.groups.len().is_multiple_of(Readers::RUN) {
-            let mut run = Ancestors::default();
-            self.groups[self.groups.len() - Readers::RUN..].iter().for_each(|&group| run.insert(group));
-            self.runs.push(run);
-        }
-    }
-
-    /// Whether all groups of a run are in a set.
-    fn is_inside(&self, run: usize, set: &Ancestors) -> bool {
-        self.runs.get(run).is_some_and(|run| set.includes(run))
-    }
-
-    /// Leaves out groups from now on that are full for a root with so many reads, except those that are in a set, which
-    /// are not looked through either.
-    fn leave_out_full(&mut self, n_reads: usize, set: &Ancestors, is_full: impl Fn(usize) -> bool) {
-        let n_chunks = self.groups.len() / Readers::CHUNK;
-        let n_known = self.open.get(n_reads).map_or(0, Vec::len);
-        if n_known == n_chunks {
-            return;
-        }
-        if self.open.len() <= n_reads {
-            self.open.resize(n_reads + 1, vec![]);
-        }
-        let mut open = std::mem::take(&mut self.open[n_reads]);
-        open.extend(self.groups.chunks_exact(Readers::CHUNK).skip(n_known).map(<[usize]>::to_vec));
-        for (run, chunks) in open.chunks_mut(Readers::CHUNKS).enumerate() {
-            if !self.is_inside(run, set) {
-                chunks.iter_mut().for_each(|groups| groups.retain(|&group| !is_full(group)));
-            }
-        }
-        self.open[n_reads] = open;
-    }
-
-    /// The groups that are not in a set, in order, without those that are known to be full for a root with so many reads.
-    fn outside<'s>(&'s self, set: &'s Ancestors, n_reads: usize) -> impl Iterator<Item = usize> + 's {
-        let open = self.open.get(n_reads).map_or(&[][..], |open| open);
-        let n_known = open.len() * Readers::CHUNK;
-        let runs = self.groups.chunks(Readers::RUN).enumerate().filter(move |&(run, _)| !self.is_inside(run, set));
-        let groups = runs.flat_map(move |(run, groups)| {
-            let known = open.chunks(Readers::CHUNKS).nth(run).unwrap_or_default();
-            let others = &groups[n_known.saturating_sub(run * Readers::RUN).min(groups.len())..];
-            known.iter().flatten().chain(others)
-        });
-        groups.copied().filter(|&group| !set.contains(group))
-    }
+/// All that is known of the groups while roots come into them.
+struct KnownGroups<'s> {
+    /// The groups that read each value.
+    readers: ValueTable<Readers>,
+    written: WrittenRoots<'s>,
+    /// The last root that tried to join each group.
+    tried: Vec<Option<ValueId>>,
 }
 
 /// How a root relates to a group it might join.
@@ -153,7 +86,35 @@ struct Fit {
 
 impl Groups {
     /// Groups all roots.
+    ///
+    /// Groups take roots in the hope that those whose readers are not all in groups yet will need no memory. Where some then
+    /// do and a group has too many buffers, all is done again, and groups of its roots count such roots at once.
     pub(super) fn of(values: &Values<'_>) -> Groups {
+        let is_library = |root: ValueId| matches!(values.lowering(root), Lowering::Library(_));
+        let reads = |root: ValueId| if is_library(root) { library_reads(values, root) } else { values.reads(root) };
+        let roots: Vec<(ValueId, Vec<Read>)> = values.roots().map(|root| (root, reads(root))).collect();
+        let mut strict = ValueTable::default();
+        let (mut groups, mut disappointed) = Groups::grown(values, &roots, &strict);
+        // Other groups may be disappointed then. The last time all of them count all roots.
+        for is_last in [false, false, false, true] {
+            if disappointed.is_empty() {
+                break;
+            }
+            let all = roots.iter().map(|&(root, _)| root);
+            let counting: Vec<ValueId> = if is_last { all.collect() } else { disappointed };
+            counting.into_iter().for_each(|root| strict.insert(root, ()));
+            #[cfg(test)]
+            let n_tries = groups.n_tries.get();
+            (groups, disappointed) = Groups::grown(values, &roots, &strict);
+            #[cfg(test)]
+            groups.n_tries.set(groups.n_tries.get() + n_tries);
+        }
+        groups
+    }
+
+    /// Groups roots, of which each comes with its reads; `strict` ones, and those of their groups, count as written as long as
+    /// readers of them have no group. Also returns the roots of groups that got too many buffers.
+    fn grown(values: &Values<'_>, roots: &[(ValueId, Vec<Read>)], strict: &ValueTable<()>) -> (Groups, Vec<ValueId>) {
         let n_nodes = values.graph.n_nodes();
         let mut groups = Groups {
             groups: vec![],
@@ -161,42 +122,46 @@ impl Groups {
             #[cfg(test)]
             n_tries: std::cell::Cell::default(),
         };
-        let mut readers: ValueTable<Readers> = ValueTable::with_capacity(n_nodes);
-        let mut tried = vec![];
-        for root in values.roots() {
+        let mut known = KnownGroups {
+            readers: ValueTable::with_capacity(n_nodes),
+            written: WrittenRoots::of(values, roots, strict, MAX_COST),
+            tried: vec![],
+        };
+        for (root, reads) in roots {
+            let root = *root;
             let is_library = matches!(values.lowering(root), Lowering::Library(_));
-            let reads = if is_library { library_reads(values, root) } else { values.reads(root) };
-            let found =
-                if is_library { None } else { groups.find_group(values, root, &reads, &mut readers, &mut tried) };
+            let found = if is_library { None } else { groups.find_group(values, root, reads, &mut known) };
             let group = match found {
                 Some((group, fit)) => {
-                    groups.join(values, group, root, &reads, fit);
+                    groups.join(values, group, root, reads, fit);
                     group
                 }
                 None => groups.open(values, root, reads.clone(), is_library),
             };
+            known.written.add(root, reads, &groups.group_of);
             // Nothing joins a library call, however many read the same weight.
             if !is_library {
-                reads.iter().for_each(|read| readers.or_default(read.value).add(group));
+                reads.iter().for_each(|read| known.readers.or_default(read.value).add(group));
             }
         }
-        groups
+        let has_too_many = |(index, group): &(usize, &FusionGroup)| {
+            group.roots.len() > 1 && group.reads.len() + known.written.n_written(*index) > MAX_BUFFERS
+        };
+        let disappointed = groups.groups.iter().enumerate().filter(has_too_many);
+        let disappointed = disappointed.flat_map(|(_, group)| group.roots.iter().copied()).collect();
+        (groups, disappointed)
     }
 
-    /// The first group that a root can join: one that makes what it reads, or one that reads the same. `tried` has for
-    /// each group the last root that tried to join it.
+    /// The first group that a root can join: one that makes what it reads, or one that reads the same.
     fn find_group(
         &self,
         values: &Values<'_>,
         root: ValueId,
         reads: &[Read],
-        readers: &mut ValueTable<Readers>,
-        tried: &mut Vec<Option<ValueId>>,
+        known: &mut KnownGroups<'_>,
     ) -> Option<(usize, Fit)> {
-        let n_reads = reads.len();
-        if n_reads >= MAX_BUFFERS {
-            return None;
-        }
+        let KnownGroups { readers, written, tried } = known;
+        let size = RootSize { n_reads: reads.len(), cost: values.cost(root) };
         let (space, folded) = (values.space(root), values.folded(root));
         let own = View::of_axes(0..space.len(), space.len());
         let joining = JoiningRoot { root, reads, space, folded, own };
@@ -206,27 +171,34 @@ impl Groups {
         makers().for_each(|maker| before.unite(&self.groups[maker].ancestors));
         for read in reads {
             let readers = readers.get_mut(read.value).into_iter();
-            let is_full = |group: usize| !self.groups[group].has_room(n_reads);
-            readers.for_each(|readers| readers.leave_out_full(n_reads, &before, is_full));
+            let is_full = |index: usize| {
+                let group = &self.groups[index];
+                !group.has_room(written.n_counted(index), 1 + size.n_reads) || !group.can_afford(size.cost)
+            };
+            readers.for_each(|readers| readers.leave_out_full(size, &before, is_full));
         }
         let siblings = reads.iter().filter_map(|read| readers.get(read.value));
-        let siblings = siblings.flat_map(|readers| readers.outside(&before, n_reads));
+        let siblings = siblings.flat_map(|readers| readers.outside(&before, size));
         tried.resize(self.groups.len(), None);
         // A value may have very many readers.
         let mut is_new = |group: usize| tried[group].replace(root) != Some(root);
         makers().chain(siblings).filter(|&group| is_new(group)).find_map(|group| {
             #[cfg(test)]
             self.n_tries.set(self.n_tries.get() + 1);
+            // Few reads of a root add to those of its group, so at first only the groups that are full anyhow are left out.
+            if !self.groups[group].has_room(written.n_written(group), 0) {
+                return None;
+            }
             let fit = self.can_fuse(values, &joining, group)?;
-            Some((group, fit))
+            let has_room = self.n_buffers_with(group, root, reads, written) <= MAX_BUFFERS;
+            has_room.then_some((group, fit))
         })
     }
 
     fn can_fuse(&self, values: &Values<'_>, joining: &JoiningRoot<'_>, index: usize) -> Option<Fit> {
         let &JoiningRoot { root, reads, ref space, folded, ref own } = joining;
         let group = &self.groups[index];
-        let is_full = !group.has_room(reads.len()) || group.cost.saturating_add(values.cost(root)) > MAX_COST;
-        if group.is_library || is_full {
+        if group.is_library || !group.can_afford(values.cost(root)) {
             return None;
         }
         let kept = || kept_shape(&group.space, &group.folded);
@@ -256,6 +228,14 @@ impl Groups {
             }
         }
         Some(Fit { folded: folded.to_vec(), space: space.clone() })
+    }
+
+    /// How many buffers a group would read and write with one more root, which has these reads.
+    fn n_buffers_with(&self, index: usize, root: ValueId, reads: &[Read], written: &WrittenRoots<'_>) -> usize {
+        let group = &self.groups[index];
+        let is_made = |read: &&Read| self.group_of.get(read.value) == Some(&index);
+        let n_more = reads.iter().filter(|read| !is_made(read) && !group.reads.contains(read)).count();
+        group.reads.len() + n_more + written.n_counted_with(index, root, reads.iter().filter(is_made))
     }
 
     fn depends(&self, group: usize, on: usize) -> bool {
@@ -496,9 +476,14 @@ enum Place {
 }
 
 impl FusionGroup {
-    /// Whether a root with so many reads can join without too many buffers.
-    pub(super) fn has_room(&self, n_reads: usize) -> bool {
-        self.reads.len() + self.roots.len() + n_reads < MAX_BUFFERS
+    /// Whether a kernel that reads what the group reads, and writes so many roots of it, can have so many buffers more.
+    pub(super) fn has_room(&self, n_written: usize, n_more: usize) -> bool {
+        self.reads.len() + n_written + n_more <= MAX_BUFFERS
+    }
+
+    /// Whether the kernel may compute so much more per point.
+    fn can_afford(&self, cost: u32) -> bool {
+        self.cost.saturating_add(cost) <= MAX_COST
     }
 
     /// The parameters that an output of this group could be written over, if nothing else reads them later.
@@ -623,61 +608,17 @@ pub(super) mod tests {
         }
     }
 
-    #[test]
-    fn readers_leave_out_a_set_and_keep_their_order() {
-        let mut state = 3_u64;
-        let mut draw = |n: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as usize % n
-        };
-        for n in [0, 1, Readers::RUN - 1, Readers::RUN, Readers::RUN + 1, 10 * Readers::RUN + 7] {
-            let mut readers = Readers::default();
-            let mut listed: Vec<usize> = vec![];
-            for group in 0..n {
-                // Now and then an earlier group, and now and then the same one again.
-                let group = if draw(4) == 0 { draw(group + 1) } else { group };
-                for _ in 0..=draw(2) {
-                    readers.add(group);
-                    if listed.last() != Some(&group) {
-                        listed.push(group);
-                    }
-                }
-            }
-            for part in [0, n / 3, n.saturating_sub(1), n] {
-                let (mut first, mut scattered) = (Ancestors::default(), Ancestors::default());
-                (0..part).for_each(|group| first.insert(group));
-                (0..part).for_each(|_| scattered.insert(draw(n)));
-                for set in [first, scattered] {
-                    // Of the groups that are full, some are inside the set and some are not.
-                    let full: BTreeSet<usize> = (0..n).filter(|_| draw(3) > 0).collect();
-                    readers.open.clear();
-                    readers.leave_out_full(2, &set, |group| full.contains(&group));
-                    let n_whole = listed.len() / Readers::CHUNK * Readers::CHUNK;
-                    let outside = |from: &[usize]| from.iter().copied().filter(|&group| !set.contains(group)).collect();
-                    let all: Vec<usize> = outside(&listed);
-                    let (known, others): (Vec<usize>, Vec<usize>) =
-                        (outside(&listed[..n_whole]), outside(&listed[n_whole..]));
-                    let open = known.into_iter().filter(|group| !full.contains(group)).chain(others);
-                    assert!(readers.outside(&set, 2).eq(open), "{part} of {n} without full ones");
-                    for n_reads in [0, 1, 3] {
-                        assert!(readers.outside(&set, n_reads).eq(all.iter().copied()), "{part} of {n}");
-                    }
-                }
-            }
-        }
-    }
-
     /// The number of tries, and the groups without it.
     fn tries(graph: &Graph) -> (usize, usize) {
         let groups = Groups::of(&Values::of(graph));
         (groups.n_tries.get(), groups.groups.len())
     }
 
-    /// Terms that all read one value, of which each group takes a few, behind a group that none of them can join; and steps
-    /// of which each waits for the one before.
+    /// Terms that all read one value, of which each group takes a few, behind a group that none of them can join, with and
+    /// without a sum of them; and steps of which each waits for the one before.
     #[test]
     fn tries_grow_as_the_program_does() {
-        let sums = |n: u32, is_chain: bool| {
+        let sums = |n: u32, is_chain: bool, is_summed: bool| {
             let mut text = "graph (%0: f32[8, 8], %1: f32[8]) {\n".to_owned();
             text += "  %2 = reduce_sum %0 {axes=[1]} : f32[8]\n";
             let (mut last, mut sums) = (2, vec!["%2".to_owned()]);
@@ -693,18 +634,118 @@ pub(super) mod tests {
                 last = next + 4;
                 sums.push(format!("%{last}"));
             }
-            let _ = writeln!(
-                text,
-                "  return {}\n}}",
-                if is_chain { sums[sums.len() - 1].clone() } else { sums.join(", ") }
-            );
+            if is_summed {
+                for sum in &sums[..sums.len() - 1] {
+                    let _ = writeln!(text, "  %{} = add %{last}, {sum} : f32[8]", last + 1);
+                    last += 1;
+                }
+                sums.push(format!("%{last}"));
+            }
+            let is_one = is_chain || is_summed;
+            let _ =
+                writeln!(text, "  return {}\n}}", if is_one { sums[sums.len() - 1].clone() } else { sums.join(", ") });
             let graph: Graph = text.parse().unwrap_or_else(|e| panic!("{e} in\n{text}"));
             graph
         };
-        for is_chain in [false, true] {
-            let [few, many] = [1500, 15_000].map(|n| tries(&sums(n, is_chain)));
+        for (is_chain, is_summed) in [(false, false), (true, false), (false, true)] {
+            let [few, many] = [3000, 30_000].map(|n| tries(&sums(n, is_chain, is_summed)));
             assert!(many.0 <= 12 * few.0 && many.1 >= 9 * few.1, "{few:?}, {many:?}");
         }
+    }
+
+    /// Steps of a polynomial in `%0`, and the sum of all of them times a factor, the last first: the last step itself, or the
+    /// sum of its elements, which no kernel knows before it has seen all.
+    fn polynomial(n_steps: u32, by_sum: bool) -> Graph {
+        let ty = "f32[64, 64]";
+        let mut text = format!("graph (%0: {ty}) {{\n  %1 = mul %0, %0 : {ty}\n  %2 = add %1, %0 : {ty}\n");
+        let (mut last, mut steps) = (2, vec![2]);
+        for _ in 1..n_steps {
+            let _ = writeln!(text, "  %{} = mul %{last}, %0 : {ty}", last + 1);
+            let _ = writeln!(text, "  %{} = splat {{value={last}.0 f32, shape=[64, 64]}} : {ty}", last + 2);
+            let _ = writeln!(text, "  %{} = add %{}, %{} : {ty}", last + 3, last + 1, last + 2);
+            last += 3;
+            steps.push(last);
+        }
+        let mut factor = last;
+        if by_sum {
+            let _ = writeln!(text, "  %{} = reduce_sum %{last} {{axes=[0, 1]}} : f32[]", last + 1);
+            let _ = writeln!(text, "  %{} = broadcast_to %{} {{shape=[64, 64]}} : {ty}", last + 2, last + 1);
+            factor = last + 2;
+            last = factor;
+        }
+        let mut sum = factor;
+        for step in steps.into_iter().rev() {
+            let _ = writeln!(text, "  %{} = mul %{step}, %{factor} : {ty}", last + 1);
+            let _ = writeln!(text, "  %{} = add %{}, %{sum} : {ty}", last + 2, last + 1);
+            let _ = writeln!(text, "  %{} = mul %{factor}, %0 : {ty}", last + 3);
+            (sum, factor) = (last + 2, last + 3);
+            last += 3;
+        }
+        let _ = writeln!(text, "  return %{sum}\n}}");
+        let graph: Graph = text.parse().unwrap_or_else(|e| panic!("{e} in\n{text}"));
+        graph.without_dead_nodes()
+    }
+
+    /// The number of roots, of reads and of written roots of each group.
+    fn sizes(graph: &Graph) -> Vec<[usize; 3]> {
+        let values = Values::of(graph);
+        let groups = Groups::of(&values);
+        assert_known(&groups, &values);
+        let written = groups.read_from_outside(&values);
+        let size = |group: &FusionGroup| {
+            let n_written = group.roots.iter().filter(|&&root| written.contains(root)).count();
+            [group.roots.len(), group.reads.len(), n_written]
+        };
+        groups.groups.iter().map(size).collect()
+    }
+
+    #[test]
+    fn a_root_that_its_own_group_reads_takes_no_buffer() {
+        for n_steps in [9, 40] {
+            let sizes = sizes(&polynomial(n_steps, false));
+            assert!(matches!(sizes[..], [[n_roots, 1, 1]] if n_roots > n_steps as usize), "{sizes:?}");
+        }
+    }
+
+    /// Of two polynomials in one program, the steps of one are kept for a second pass, and those of the other are not.
+    #[test]
+    fn what_one_group_cannot_do_stands_in_the_way_of_no_other() {
+        let text = |graph: &Graph, parameter: usize, shift: usize| {
+            let text = graph.to_string();
+            let mut parts = text.split_once('\n').unwrap().1.trim_end_matches(['\n', '}']).split('%');
+            let start = parts.next().unwrap().to_owned();
+            let renamed = parts.fold(start, |made, part| {
+                let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+                let n: usize = part[..end].parse().unwrap();
+                format!("{made}%{}{}", if n == 0 { parameter } else { n + shift }, &part[end..])
+            });
+            renamed.split_once("  return ").map(|(body, result)| (body.to_owned(), result.to_owned())).unwrap()
+        };
+        let [kept, free] = [polynomial(60, true), polynomial(40, false)];
+        let ((one, result), (other, other_result)) = (text(&kept, 0, 1), text(&free, 1, kept.n_nodes()));
+        let both =
+            format!("graph (%0: f32[64, 64], %1: f32[64, 64]) {{\n{one}{other}  return {result}, {other_result}\n}}");
+        let both: Graph = both.parse().unwrap_or_else(|e| panic!("{e} in\n{both}"));
+        let sizes = sizes(&both);
+        assert!(
+            sizes.iter().any(|&[n_roots, n_reads, n_written]| n_roots > 40 && n_reads + n_written < 4),
+            "{sizes:?}"
+        );
+        assert!(sizes.iter().all(|[n_roots, n_reads, n_written]| *n_roots == 1 || n_reads + n_written <= MAX_BUFFERS));
+    }
+
+    #[test]
+    fn no_group_has_more_buffers_than_a_kernel_may_have() {
+        let graphs =
+            (0..60).map(|seed| drawn(seed, 20 + 3 * seed as u32)).chain([60, 200].map(|n| polynomial(n, true)));
+        for graph in graphs {
+            for [n_roots, n_reads, n_written] in sizes(&graph) {
+                assert!(n_roots == 1 || n_reads + n_written <= MAX_BUFFERS, "{n_reads} reads and {n_written} roots");
+            }
+        }
+        // All steps are kept for the second pass, which is as short of room.
+        let sizes = sizes(&polynomial(60, true));
+        assert!(sizes.len() > 4 && sizes.iter().any(|[_, _, n_written]| *n_written > MAX_BUFFERS / 2), "{sizes:?}");
     }
 
     #[test]

@@ -11,12 +11,14 @@ mod lower;
 mod materialise;
 mod place;
 mod products;
+mod readers;
 mod residuals;
 mod slots;
 mod tails;
 mod transpose;
 mod values;
 mod view;
+mod written;
 
 use std::collections::{BTreeSet, HashSet};
 

@@ -12,7 +12,7 @@ use super::fuse::{Groups, MAX_COST};
 use super::values::Values;
 use super::view::View;
 use crate::ops::{Lowering, Movement};
-use crate::types::ValueId;
+use crate::types::{ValueId, ValueTable};
 
 /// Bytes of a value from which on it matters whether it is kept.
 const MIN_BYTES: usize = 1 << 16;
@@ -23,6 +23,7 @@ pub(super) fn keep_fewer(values: &mut Values<'_>, groups: &mut Groups) {
     values.graph.iter().flat_map(|(_, node)| &node.args).for_each(|arg| n_users[arg.index()] += 1);
     let outputs: FxHashSet<ValueId> = values.graph.outputs().iter().map(|&id| values.memory_of(id)).collect();
     let readers = groups.readers();
+    let mut written = groups.read_from_outside(values);
     for reader in 0..groups.groups.len() {
         let mut search =
             FormulaSearch { values, groups, n_users: &n_users, reader, reads: FxHashMap::default(), found: vec![] };
@@ -33,7 +34,7 @@ pub(super) fn keep_fewer(values: &mut Values<'_>, groups: &mut Groups) {
                 let mut others = readers.get(root).into_iter().flatten();
                 outputs.contains(&root) || others.any(|&group| group != maker && group != reader)
             };
-            move_if_fewer(values, groups, is_read_elsewhere, [maker, reader], &formulas);
+            move_if_fewer(values, groups, &mut written, is_read_elsewhere, [maker, reader], &formulas);
         }
     }
 }
@@ -159,10 +160,11 @@ impl FormulaSearch<'_, '_> {
     }
 }
 
-/// Lets `maker` compute formulas that `reader` did, if it keeps fewer bytes for it then.
+/// Lets `maker` compute formulas that `reader` did, if it keeps fewer bytes for it then; they are `written` from then on.
 fn move_if_fewer(
     values: &mut Values<'_>,
     groups: &mut Groups,
+    written: &mut ValueTable<()>,
     is_read_elsewhere: impl Fn(ValueId) -> bool,
     [maker, reader]: [usize; 2],
     formulas: &[ValueId],
@@ -173,7 +175,8 @@ fn move_if_fewer(
     };
     let group = &groups.groups[maker];
     let cost = formulas.iter().map(|&id| values.cost(id)).fold(group.cost, u32::saturating_add);
-    if cost > MAX_COST || !group.has_room(formulas.len()) {
+    let n_written = group.roots.iter().filter(|&&root| written.contains(root)).count();
+    if cost > MAX_COST || !group.has_room(n_written, formulas.len()) {
         return;
     }
     formulas.iter().for_each(|&id| values.store(id));
@@ -190,6 +193,7 @@ fn move_if_fewer(
         formulas.iter().for_each(|&id| values.compute_within(id));
         return;
     }
+    formulas.iter().for_each(|&id| written.insert(id, ()));
     groups.take_over(values, [maker, reader], formulas);
 }
 

@@ -20,13 +20,16 @@ impl Registers {
         self.pin_only(&[]);
         let condition = self.register(branch.condition);
         let (begin, back) = (self.asm.label(), self.asm.label());
-        let homes = self.homes();
+        let Branch { results, body, chosen, .. } = branch;
+        let mut read: Vec<Virtual> = results.iter().map(|&(result, _)| result).chain(chosen.iter().copied()).collect();
+        body.iter().for_each(|code| code.for_each_use(&mut |v| read.push(v)));
+        let homes = self.homes_with(read.into_iter());
         self.jump_if_any(condition, branch.when, begin, self.class(branch.condition));
         self.asm.bind(back);
         self.count_uses_behind();
         self.release(code);
-        let (usable, after) = (self.usable(), self.owned());
-        self.put_off(Cold { branch: branch.clone(), begin, back, homes, usable, after });
+        let (usable, after, frame) = (self.usable(), self.owned(), self.frame());
+        self.put_off(Cold { branch: branch.clone(), begin, back, homes, frame, usable, after });
     }
 
     /// Jumps where an element of a condition is `when`.
@@ -47,6 +50,8 @@ impl Registers {
 
     /// Writes the parts that branches lead to; called behind the end of the function.
     pub(super) fn cold_parts(&mut self) {
+        // One part runs at a time, and then those that it leads to: they share what is behind the frame of the nests.
+        self.keep_frame();
         while let Some(cold) = self.next_cold() {
             self.cold_part(&cold);
         }
@@ -65,7 +70,9 @@ impl Registers {
         self.forget();
         self.block(body, chosen);
         for (&(result, _), &from) in results.iter().zip(chosen) {
-            if let Some(slot) = cold.homes[result.index()].slot() {
+            let home = cold.homes.iter().find(|(v, _)| *v == result);
+            if let Some(slot) = home.and_then(|(_, home)| home.slot()) {
+                self.pin_only(&[]);
                 let r = self.register(from);
                 self.put(self.class(from), r, slot);
             }

@@ -5,8 +5,10 @@ use super::emit::WideEmitter;
 use super::encode::{Alu, Assembled, Memory, RAX, RDI, RDX, RSI, RSP, Rm};
 use super::nest::WideLoops;
 use super::past::{check_stores, stores_past};
+use super::reduce::groups_of_sums;
 use super::regs::Registers;
 use super::strip::strips;
+use super::walk::chains;
 use crate::cpu::run_whole;
 use crate::schedule::{LoopForm, Nest};
 
@@ -24,11 +26,15 @@ const ALIGN: i32 = 64;
 /// The code of one nest that is called for ranges of its items, or of nests that run whole, in order; with at most
 /// `limit` registers of each class.
 pub(super) fn assembled(nests: &[&Nest], forms: &[LoopForm<'_>], level: WideIsa, limit: u32) -> Option<Assembled> {
-    // A frame has places for all vectors that take turns; one vector needs fewer.
-    match emitted(nests, forms, level, limit, usize::MAX)? {
-        Some(code) => Some(code),
-        None => emitted(nests, forms, level, limit, 1)?,
+    // A frame has places for all vectors that take turns; fewer vectors need fewer.
+    let most = forms.iter().map(|form| chains(form, level).max(groups_of_sums(form, level))).max().unwrap_or(1);
+    let fewer = [2, 1].into_iter().filter(|&n| n < most);
+    for most_chains in [usize::MAX].into_iter().chain(fewer) {
+        if let Some(code) = emitted(nests, forms, level, limit, most_chains)? {
+            return Some(code);
+        }
     }
+    None
 }
 
 /// The same with at most `most_chains` vectors that take turns: `None` if there is no code for something, and none in it
@@ -90,8 +96,6 @@ pub(super) fn emitted(
     asm.load(RSP, Memory::at(RSP, saved));
     SAVED.iter().rev().for_each(|&r| asm.pop(r));
     asm.ret();
-    // Cold parts run while their nests do, and have places of their own.
-    e.regs.end_frame(e.regs.most_frame());
     e.regs.cold_parts();
     let frame = e.regs.most_frame();
     let mut displace = |at: usize, by: i32| e.regs.asm.code[at..at + 4].copy_from_slice(&(-by).to_le_bytes());

@@ -31,6 +31,8 @@ pub(super) struct Home {
     /// Whether it leaves its register for its slot whenever it is made.
     is_kept: bool,
     slot: Option<i32>,
+    /// Whether the slot is free for others after the last use in the block at hand.
+    lends_slot: bool,
     constant: Option<usize>,
     /// The elements of a buffer that it was read from, if nothing is written before its last use.
     source: Option<ElementAddress>,
@@ -53,7 +55,10 @@ pub(super) struct Cold {
     pub(super) branch: Branch,
     pub(super) begin: JumpTarget,
     pub(super) back: JumpTarget,
-    pub(super) homes: Vec<Home>,
+    /// The places of what is in registers at the branch, of what it reads, and of its results.
+    pub(super) homes: Vec<(Virtual, Home)>,
+    /// The end of the part of the frame that is in use.
+    pub(super) frame: i32,
     pub(super) usable: [u32; 2],
     /// The registers that hold something when the branch is back.
     pub(super) after: Vec<(RegClass, u8, Virtual)>,
@@ -76,11 +81,19 @@ pub(super) struct Registers {
     pinned: [u32; 2],
     /// Of each value, the places in the block that use it.
     uses: Vec<Vec<u32>>,
+    /// The values that have such places.
+    used: Vec<Virtual>,
     /// The place of the first step that writes to a buffer.
     first_write: u32,
     now: u32,
     /// The place from which on uses count as next ones.
     next: u32,
+    /// The values whose homes lend slots, and perhaps others.
+    lenders: Vec<Virtual>,
+    /// Slots of values that nobody needs any more.
+    free_slots: Vec<i32>,
+    /// Those that the current instruction may still read.
+    dying_slots: Vec<i32>,
     frame: i32,
     most_frame: i32,
     cold: Vec<Cold>,
@@ -104,9 +117,13 @@ impl Registers {
             usable: [bits(vectors), bits(masks) << 1],
             pinned: [0; 2],
             uses: vec![],
+            used: vec![],
             first_write: 0,
             now: 0,
             next: 0,
+            lenders: vec![],
+            free_slots: vec![],
+            dying_slots: vec![],
             frame: 0,
             most_frame: 0,
             cold: vec![],
@@ -170,6 +187,7 @@ impl Registers {
     pub(super) fn end_frame(&mut self, end: i32) {
         self.most_frame = self.most_frame();
         self.frame = end;
+        self.free_slots.retain(|&slot| slot < end);
     }
 
     /// A virtual register that lies in the frame from the start.
@@ -271,13 +289,19 @@ impl Registers {
 
     /// Writes a block; `keep` has slots afterwards, and registers that are not fixed hold nothing.
     pub(super) fn block(&mut self, block: &[Code], keep: &[Virtual]) {
-        self.uses.iter_mut().for_each(Vec::clear);
-        for (at, code) in block.iter().enumerate() {
-            code.for_each_use(&mut |v| self.uses[v.index()].push(at as u32));
+        for v in self.used.drain(..) {
+            self.uses[v.index()].clear();
         }
-        keep.iter().for_each(|v| self.uses[v.index()].push(LIVE_OUT));
+        for (at, code) in block.iter().enumerate() {
+            code.for_each_use(&mut |v| self.add_use(v, at as u32));
+        }
+        keep.iter().for_each(|&v| self.add_use(v, LIVE_OUT));
         let writes = block.iter().position(Code::writes_memory);
         self.first_write = writes.map_or(LIVE_OUT, |at| at as u32);
+        // A value that has a slot from before may be needed behind the block.
+        for v in self.lenders.drain(..) {
+            self.homes[v.index()].lends_slot = false;
+        }
         for (at, code) in block.iter().enumerate() {
             self.now = at as u32;
             self.next = self.now + 1;
@@ -297,15 +321,25 @@ impl Registers {
             }
             self.release(code);
             defined(code).into_iter().for_each(|v| self.drop_dead(v));
+            self.free_slots.append(&mut self.dying_slots);
         }
         keep.iter().for_each(|&v| self.spill(v));
         self.pinned = [0; 2];
         self.forget();
     }
 
+    fn add_use(&mut self, v: Virtual, at: u32) {
+        if self.uses[v.index()].is_empty() {
+            self.used.push(v);
+        }
+        self.uses[v.index()].push(at);
+    }
+
+    /// Lets registers that are not fixed hold nothing.
     pub(super) fn forget(&mut self) {
-        self.owners = [[None; 32]; 2];
-        self.homes.iter_mut().filter(|home| !home.is_fixed).for_each(|home| home.register = None);
+        for v in self.owners.iter_mut().flatten().filter_map(Option::take) {
+            self.homes[v.index()].register = None;
+        }
     }
 
     fn next_use(&self, v: Virtual) -> u32 {
@@ -338,6 +372,10 @@ impl Registers {
     fn drop_dead(&mut self, v: Virtual) {
         if self.next_use(v) == NEVER {
             self.drop_register(v);
+            let home = &mut self.homes[v.index()];
+            if let (true, Some(slot)) = (mem::take(&mut home.lends_slot), home.slot) {
+                self.dying_slots.push(slot);
+            }
         }
     }
 
@@ -380,9 +418,10 @@ impl Registers {
         self.fetch(r, from);
     }
 
-    /// The places of all values at this point.
-    pub(super) fn homes(&self) -> Vec<Home> {
-        self.homes.clone()
+    /// The places at this point of what is in registers and of some other values.
+    pub(super) fn homes_with(&self, others: impl Iterator<Item = Virtual>) -> Vec<(Virtual, Home)> {
+        let owners = self.owners.iter().flatten().filter_map(|&owner| owner);
+        owners.chain(others).map(|v| (v, self.homes[v.index()])).collect()
     }
 
     pub(super) fn usable(&self) -> [u32; 2] {
@@ -404,10 +443,23 @@ impl Registers {
         self.cold.pop()
     }
 
-    /// Goes back to the state at a branch.
+    /// Keeps the frame so far from the parts that are put off: while the nests run, all of it may be in use.
+    pub(super) fn keep_frame(&mut self) {
+        let end = self.most_frame();
+        self.cold.iter_mut().for_each(|cold| cold.frame = end);
+    }
+
+    /// Goes back to the state at a branch, as far as the part needs it. Slots that are free now may not have been so there.
     pub(super) fn enter(&mut self, cold: &Cold) {
-        let n = cold.homes.len();
-        self.homes[..n].copy_from_slice(&cold.homes);
+        self.end_frame(cold.frame);
+        self.free_slots.clear();
+        self.forget();
+        for &(v, home) in &cold.homes {
+            self.homes[v.index()] = Home { lends_slot: false, ..home };
+            if let (Some(r), false) = (home.register, home.is_fixed) {
+                self.owners[self.class(v) as usize][r as usize] = Some(v);
+            }
+        }
         self.usable = cold.usable;
     }
 
@@ -454,8 +506,10 @@ impl Registers {
     pub(super) fn spill(&mut self, v: Virtual) {
         let home = self.homes[v.index()];
         if let (Some(r), false) = (home.register, home.needs_no_store()) {
-            let slot = self.slot();
-            self.homes[v.index()].slot = Some(slot);
+            let slot = self.free_slots.pop().unwrap_or_else(|| self.slot());
+            let home = &mut self.homes[v.index()];
+            (home.slot, home.lends_slot) = (Some(slot), true);
+            self.lenders.push(v);
             self.put(self.class(v), r, slot);
         }
     }

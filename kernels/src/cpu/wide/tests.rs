@@ -7,7 +7,7 @@ use retape_runtime::DType;
 
 use super::WideIsa;
 use super::encode::Assembled;
-use super::function::{assembled, emitted};
+use super::function::assembled;
 use super::positions::Positions;
 use super::strip::strips;
 #[cfg(unix)]
@@ -26,6 +26,7 @@ use crate::library::TileShape;
 use crate::schedule::{LoopForm, Nest, Schedule, cut_kernel, prepared, schedule, settled, tile_nest};
 
 mod padded;
+mod slots;
 mod tables;
 
 /// As few registers as an instruction can name, so that values must move.
@@ -426,28 +427,6 @@ fn elements_behind_pointers_of_the_frame_are_read_again() {
     k.store(k.param(DType::F32, n, true), at, sum);
     let kernel = k.finish();
     assert_eq!(check(&kernel, &random_inputs(&kernel, 1), "many buffers"), 2 * levels().len());
-}
-
-/// Where a frame has no room for several vectors that take turns, one is written at a time.
-#[test]
-fn formulas_of_many_live_values_have_code() {
-    let k = KernelBuilder::new();
-    let n_values = 130;
-    k.axis(1000, false);
-    let at = Affine::new(0, &[1]);
-    let x = k.load(k.param(DType::F32, 1000, false), at.clone());
-    let values: Vec<Value<'_>> = (0..n_values).map(|n| x * k.constant((1.0 + n as f32).into())).collect();
-    let product = |n: usize| values[n] * values[(n + n_values / 2) % n_values];
-    let sum = (1..n_values).fold(product(0), |sum, n| sum + product(n));
-    k.store(k.param(DType::F32, 1000, true), at, sum);
-    let kernel = k.finish();
-    let schedule = schedule(&kernel);
-    let (nest, form) = (&schedule.nests[0], LoopForm::of_nest(&schedule.nests[0]));
-    let of = |most_chains| emitted(&[nest], std::slice::from_ref(&form), WideIsa::Avx512, u32::MAX, most_chains);
-    assert!(matches!(of(usize::MAX), Some(None)), "several vectors fit");
-    assert!(matches!(of(1), Some(Some(_))), "one vector fits");
-    // With few registers, not even one vector may fit.
-    assert!(check(&kernel, &random_inputs(&kernel, 1), "many values") >= levels().len());
 }
 
 /// Stores past the caches that the code of a kernel has, which are as wide as a vector; the fewest of all levels.

@@ -17,6 +17,9 @@ pub(super) const MIN_HELD_TRIPS: usize = 4;
 /// Instructions of a vector from which on the machine sees too few vectors by itself.
 const LONG: usize = 16;
 
+/// Cycles from one arithmetic instruction to the next that needs its result, for each of which there is one vector at most.
+const LATENCY: usize = 4;
+
 /// The vectors of a nest that take turns, instruction by instruction. A formula is a chain whose instructions wait for
 /// each other; chains of several vectors fill the time. Elements of 64 bits have two registers as it is.
 pub(super) fn chains(form: &LoopForm<'_>, level: WideIsa) -> usize {
@@ -26,15 +29,24 @@ pub(super) fn chains(form: &LoopForm<'_>, level: WideIsa) -> usize {
         return 1;
     }
     match level {
-        // Most values of four vectors find one of sixteen registers. Longer formulas, such as sines, gain nothing, and their
-        // code takes as many times longer to make.
+        // Most values of four vectors find one of sixteen registers.
         WideIsa::Avx2 if n <= 200 => 4,
-        WideIsa::Avx2 => 1,
         WideIsa::Avx512 if n <= 100 => 4,
-        // More of these find no registers, and of still longer ones the code would take long to make.
+        // More of these find no registers.
         WideIsa::Avx512 if n <= 400 => 3,
-        WideIsa::Avx512 => 1,
+        // Of still longer ones the code takes long to make, so there are as many as the longest chain alone keeps waiting.
+        WideIsa::Avx2 | WideIsa::Avx512 => (LATENCY * longest_chain(form) / n).clamp(1, 3),
     }
+}
+
+/// The most instructions of a formula of which each waits for the one before.
+fn longest_chain(form: &LoopForm<'_>) -> usize {
+    let mut lengths: Vec<usize> = Vec::with_capacity(form.kernel.insts.len());
+    for inst in &form.kernel.insts {
+        let before = inst.operands().into_iter().map(|operand| lengths[operand.index()]).max().unwrap_or(0);
+        lengths.push(before + 1);
+    }
+    lengths.into_iter().max().unwrap_or(0)
 }
 
 /// The body of a loop over vectors, for some groups.
