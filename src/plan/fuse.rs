@@ -87,25 +87,25 @@ struct Fit {
 impl Groups {
     /// Groups all roots.
     ///
-    /// Groups take roots in the hope that those whose readers are not all in groups yet will need no memory. Where some then
-    /// do and a group has too many buffers, all is done again, and groups of its roots count such roots at once.
+    /// At first, roots whose readers are not all in groups yet count as if they needed no memory. Where some then do and a
+    /// group has too many buffers, all is done again, and groups of its roots count such roots at once.
     pub(super) fn of(values: &Values<'_>) -> Groups {
         let is_library = |root: ValueId| matches!(values.lowering(root), Lowering::Library(_));
         let reads = |root: ValueId| if is_library(root) { library_reads(values, root) } else { values.reads(root) };
         let roots: Vec<(ValueId, Vec<Read>)> = values.roots().map(|root| (root, reads(root))).collect();
         let mut strict = ValueTable::default();
-        let (mut groups, mut disappointed) = Groups::grown(values, &roots, &strict);
-        // Other groups may be disappointed then. The last time all of them count all roots.
+        let (mut groups, mut overfull) = Groups::grown(values, &roots, &strict);
+        // Other groups may get too many buffers then. The last time all of them count all roots.
         for is_last in [false, false, false, true] {
-            if disappointed.is_empty() {
+            if overfull.is_empty() {
                 break;
             }
             let all = roots.iter().map(|&(root, _)| root);
-            let counting: Vec<ValueId> = if is_last { all.collect() } else { disappointed };
+            let counting: Vec<ValueId> = if is_last { all.collect() } else { overfull };
             counting.into_iter().for_each(|root| strict.insert(root, ()));
             #[cfg(test)]
             let n_tries = groups.n_tries.get();
-            (groups, disappointed) = Groups::grown(values, &roots, &strict);
+            (groups, overfull) = Groups::grown(values, &roots, &strict);
             #[cfg(test)]
             groups.n_tries.set(groups.n_tries.get() + n_tries);
         }
@@ -147,9 +147,9 @@ impl Groups {
         let has_too_many = |(index, group): &(usize, &FusionGroup)| {
             group.roots.len() > 1 && group.reads.len() + known.written.n_written(*index) > MAX_BUFFERS
         };
-        let disappointed = groups.groups.iter().enumerate().filter(has_too_many);
-        let disappointed = disappointed.flat_map(|(_, group)| group.roots.iter().copied()).collect();
-        (groups, disappointed)
+        let overfull = groups.groups.iter().enumerate().filter(has_too_many);
+        let overfull = overfull.flat_map(|(_, group)| group.roots.iter().copied()).collect();
+        (groups, overfull)
     }
 
     /// The first group that a root can join: one that makes what it reads, or one that reads the same.

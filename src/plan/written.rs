@@ -2,7 +2,7 @@
 //!
 //! A root whose readers all come into its own group is a value of the kernel and nothing more, so that it takes none of the
 //! buffers that a kernel may have. The steps of a polynomial and of its derivative are such roots. While readers of a root
-//! have no group yet, nobody knows.
+//! have no group yet, it is not known for one.
 
 use super::values::{Read, Values};
 use super::view::View;
@@ -13,8 +13,8 @@ use crate::types::{ValueId, ValueTable};
 pub(super) struct WrittenRoots<'s> {
     /// How often a value is read by roots that have no group yet.
     n_waiting: ValueTable<usize>,
-    /// The values that are outputs, that another group than their own reads, or that are read so much later that a group with
-    /// all roots between would cost too much.
+    /// The values that are outputs, that another group than their own reads, that are read elsewhere than at the coordinates
+    /// of their reader, or so much later that a group with all roots between would cost too much.
     written: ValueTable<()>,
     /// Roots in whose groups each root counts that may need memory.
     strict: &'s ValueTable<()>,
