@@ -92,15 +92,14 @@ impl Readers {
 mod tests {
     use std::collections::BTreeSet;
 
+    use retape_kernels::ir::random::Rng;
+
     use super::*;
 
     #[test]
     fn readers_leave_out_a_set_and_keep_their_order() {
-        let mut state = 3_u64;
-        let mut draw = |n: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as usize % n
-        };
+        let mut rng = Rng::new(3);
+        let mut draw = |n: usize| rng.below(n);
         for n in [0, 1, Readers::RUN - 1, Readers::RUN, Readers::RUN + 1, 10 * Readers::RUN + 7] {
             let mut readers = Readers::default();
             let known = RootSize { n_reads: 2, cost: 5 };

@@ -26,10 +26,14 @@ const ALIGN: i32 = 64;
 /// The code of one nest that is called for ranges of its items, or of nests that run whole, in order; with at most
 /// `limit` registers of each class.
 pub(super) fn assembled(nests: &[&Nest], forms: &[LoopForm<'_>], level: WideIsa, limit: u32) -> Option<Assembled> {
+    if let Some(code) = emitted(nests, forms, level, limit, usize::MAX)? {
+        return Some(code);
+    }
     // A frame has places for all vectors that take turns; fewer vectors need fewer.
-    let most = forms.iter().map(|form| chains(form, level).max(groups_of_sums(form, level))).max().unwrap_or(1);
-    let fewer = [2, 1].into_iter().filter(|&n| n < most);
-    for most_chains in [usize::MAX].into_iter().chain(fewer) {
+    let of_form = |form: &LoopForm<'_>| chains(form, level).max(groups_of_sums(form, level));
+    let of_nest = |(nest, form)| strips(nest, level).as_ref().map_or(0, of_form).max(of_form(form));
+    let most = nests.iter().copied().zip(forms).map(of_nest).max().unwrap_or(1);
+    for most_chains in [2, 1].into_iter().filter(|&n| n < most) {
         if let Some(code) = emitted(nests, forms, level, limit, most_chains)? {
             return Some(code);
         }
