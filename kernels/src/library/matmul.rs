@@ -12,8 +12,8 @@ use super::dense::{DenseKernel, check_arity, check_dtype, view, view_mut};
 use super::extents::{Checked, count, countable};
 use super::halves::{HalfProduct, LineLayout};
 use super::micro::{
-    Engine, MAX_TURNED, Output, Product, Real, Strided, is_narrow, is_one_task, is_shallow, is_split, is_streamed,
-    is_unpacked, multiply_turned, multiply_unpacked,
+    ColumnExtents, Engine, MAX_TURNED, Output, Product, Real, Strided, is_narrow, is_one_task, is_shallow, is_split,
+    is_streamed, is_unpacked, multiply_turned, multiply_unpacked,
 };
 use super::text::{Field, descriptor, split};
 use super::tile::{Tile, TileCallback, TileShape};
@@ -465,7 +465,7 @@ impl<T: Real> MatMulCall<'_, T> {
             return;
         }
         // Rows that lie apart are turned in registers.
-        let is_turned = n == 1 && self.op.a.row_stride != 1 && is_streamed(m, a);
+        let is_turned = n == 1 && self.op.a.row_stride != 1 && is_streamed(ColumnExtents { rows: m, k, vectors: 1 }, a);
         let is_small = self.engine.unpacked && is_unpacked(m, n, k);
         if is_small && m > 1 && n > 1 && self.op.b.col_stride != 1 && k.saturating_mul(n) <= MAX_TURNED {
             // SAFETY: as above.
@@ -482,12 +482,14 @@ impl<T: Real> MatMulCall<'_, T> {
             done(0..m, 0..n);
             return;
         }
-        // A column is the rows of A times a vector, and a row the columns of B times one.
-        let (n_lanes, operands, is_column) = if n == 1 { (m, [a, b], true) } else { (n, [b, a], false) };
-        if self.engine.unpacked && k > 0 && (n == 1 || m == 1) && is_streamed(n_lanes, operands[0]) {
-            let finish = |lanes: Range<usize>| if is_column { done(lanes, 0..1) } else { done(0..1, lanes) };
+        // A column is the rows of A times a vector, and rows are the columns of B times some.
+        let is_column = n == 1;
+        let (rows, vectors, operands) = if is_column { (m, 1, [a, b]) } else { (n, m, [b, a]) };
+        let extents = ColumnExtents { rows, k, vectors };
+        if self.engine.unpacked && k > 0 && is_streamed(extents, operands[0]) {
+            let finish = |lanes: Range<usize>| if is_column { done(lanes, 0..1) } else { done(0..m, lanes) };
             // SAFETY: as above.
-            unsafe { self.engine.multiply_column([n_lanes, k], operands, c, &finish) };
+            unsafe { self.engine.multiply_column(extents, operands, c, &finish) };
             return;
         }
         let product = Product { m, n, k, a, b, out: Output { data: c, stride: n, rows: None } };

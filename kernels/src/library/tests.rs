@@ -7,7 +7,7 @@ use retape_runtime::{DType, Element, bf16, f16};
 use smallvec::SmallVec;
 
 use super::dense::DenseKernel;
-use super::micro::{Engine, Level, ParallelFor, Strided, block_depth, is_streamed, split_depth};
+use super::micro::{ColumnExtents, Engine, Level, ParallelFor, Strided, block_depth, is_streamed, split_depth};
 use super::testing::on_one_and_two_threads;
 use super::{Conv2d, MatMul, MatrixLayout};
 
@@ -462,7 +462,8 @@ fn products_with_a_vector_agree_with_those_of_panels() {
             if op.n == 1 { [op.a.row_stride, op.a.col_stride] } else { [op.b.col_stride, op.b.row_stride] };
         // SAFETY: a matrix that nobody reads.
         let strides = unsafe { Strided::<f32>::new(std::ptr::null(), row as isize, step as isize) };
-        n_streamed += usize::from(m * k > 1 << 15 && is_streamed(m, &strides));
+        let extents = ColumnExtents { rows: m, k, vectors: 1 };
+        n_streamed += usize::from(m * k > 1 << 15 && is_streamed(extents, &strides));
         let mut inputs: Vec<Bytes> = op.inputs().iter().map(|(dtype, len)| random.bytes_of(*dtype, *len)).collect();
         if round % 3 == 0 {
             let (operand, value) = (random.below(2), random.pick(&[f64::INFINITY, f64::NAN, -0.0, 1e-310]));
@@ -484,6 +485,31 @@ fn products_with_a_vector_agree_with_those_of_panels() {
         }
     }
     assert!(split_depth(16, 1, 4100) < 4100 && block_depth(4100) < split_depth(16, 1, 4100), "parts of several blocks");
+}
+
+/// Some vectors times a matrix that is read along the memory: groups of every size, columns below, at and above whole vectors
+/// and a strip, several tasks, chains of several blocks, sums in parts, and rows that lie apart on either side.
+#[test]
+fn products_of_few_rows_agree_with_those_of_panels() {
+    let mut random = Random(0xf00d);
+    for (round, vectors) in (2..18).cycle().take(64).enumerate() {
+        let dtype = DTYPES[round % DTYPES.len()];
+        let (n, k) = (random.pick(&[256, 263, 390, 517, 1030]), random.pick(&[64, 65, 131, 257, 300, 515, 4100]));
+        let mut op = MatMul::contiguous(dtype, &[], [vectors, n, k]);
+        if round / 4 % 2 == 0 {
+            op.a = MatrixLayout::contiguous(&[], k, vectors).transposed();
+            (op.b.offset, op.b.row_stride) = (random.below(5), n + random.below(9));
+        }
+        // SAFETY: a matrix that nobody reads.
+        let b = unsafe { Strided::<f32>::new(std::ptr::null(), 1, op.b.row_stride as isize) };
+        let is_few = vectors <= 4 || vectors <= 16 && n * k >= 1 << 15;
+        assert_eq!(is_streamed(ColumnExtents { rows: n, k, vectors }, &b), is_few, "{op:?}");
+        check(&op, k, &mut random);
+    }
+    // A strip has fewer columns than the matrix.
+    for [m, n, k] in [[2, 4500, 20], [7, 1500, 40], [16, 800, 300]] {
+        check(&MatMul::contiguous(DType::F32, &[], [m, n, k]), k, &mut random);
+    }
 }
 
 #[test]

@@ -252,6 +252,11 @@ impl<'k> LoopForm<'k> {
         self.accesses[self.accesses.len() - self.kernel.stores.len() + n]
     }
 
+    /// The largest distance of an access from its pointer in bytes.
+    pub(crate) fn farthest(&self) -> i64 {
+        self.accesses.iter().map(|&(_, distance)| distance.saturating_abs()).max().unwrap_or(0)
+    }
+
     /// Whether a cast of a coordinate along the vector axis can start from 32 bits.
     pub(crate) fn counts_in_words(&self, x: ValueId, dtype: DType) -> bool {
         let Inst::Index(axis) = self.kernel.insts[x.index()] else { return false };

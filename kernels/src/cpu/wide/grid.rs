@@ -184,7 +184,7 @@ impl WideLoops<'_> {
     }
 
     /// Moves the pointers by some steps along an axis.
-    fn move_pointers(&mut self, axis: usize, steps: i32) {
+    pub(super) fn move_pointers(&mut self, axis: usize, steps: i32) {
         for (n, &pointer) in self.pointers.iter().enumerate() {
             let bytes = self.stride(n, axis) * steps;
             if bytes != 0 {

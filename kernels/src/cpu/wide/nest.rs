@@ -44,6 +44,8 @@ pub(super) struct WideLoops<'a> {
     pub(super) groups: Vec<VectorGroup>,
     pub(super) values: Vec<Option<WideVal>>,
     pub(super) group_values: Vec<Vec<Option<WideVal>>>,
+    /// The row that is computed, of those side by side along the last axis.
+    pub(super) row: i32,
     /// The sums of each reduction.
     pub(super) accumulators: Vec<Vec<Virtual>>,
     /// Of each reduction, where its sums lie in the frame while they wait for the next row.
@@ -72,7 +74,7 @@ impl<'a> WideLoops<'a> {
         is_past: Vec<bool>,
     ) -> Option<WideEmitter> {
         let kernel = &nest.kernel;
-        is_within_reach(nest).then_some(())?;
+        is_within_reach(nest, form.axis).then_some(())?;
         let positions = Positions::of(form, e.level.has_masks());
         let mut loops = WideLoops {
             e,
@@ -85,6 +87,7 @@ impl<'a> WideLoops<'a> {
             groups: vec![],
             values: vec![None; kernel.insts.len()],
             group_values: vec![],
+            row: 0,
             accumulators: vec![],
             strips: vec![],
             is_past,
@@ -176,9 +179,14 @@ impl<'a> WideLoops<'a> {
         (pointer.at.stride(axis) * self.kernel.params[pointer.param].dtype.size() as i64) as i32
     }
 
+    /// The bytes from the first of the rows side by side to the one that is computed.
+    fn bytes_to_row(&self, pointer: usize) -> i32 {
+        if self.row == 0 { 0 } else { self.row * self.stride(pointer, self.n_axes() - 1) }
+    }
+
     /// The address of an access at the position, and whether it moves with it; `None` if it does in other steps than 1.
     fn address(&self, (pointer, distance): (usize, i64), group: Option<usize>) -> Option<(ElementAddress, bool)> {
-        let (cell, displacement) = (self.pointers[pointer], distance as i32);
+        let (cell, displacement) = (self.pointers[pointer], distance as i32 + self.bytes_to_row(pointer));
         let FormPointer { param, at } = &self.form.pointers[pointer];
         let size = self.kernel.params[*param].dtype.size() as i32;
         match at.stride(self.axis) {
@@ -269,7 +277,7 @@ impl<'a> WideLoops<'a> {
                 let (dtype, (pointer, distance)) = (self.form.dtypes[id], self.form.load(id));
                 let VectorGroup { offset, tail } = self.groups[group?];
                 let stride = at.stride(self.axis) as i32;
-                let displacement = distance as i32 + offset * stride * dtype.size() as i32;
+                let displacement = distance as i32 + self.bytes_to_row(pointer) + offset * stride * dtype.size() as i32;
                 let from = ElementAddress { pointer: self.pointers[pointer], shift: None, displacement };
                 Some(self.e.load_strided(dtype, from, stride, tail))
             }
@@ -498,14 +506,14 @@ fn needless(form: &LoopForm<'_>, positions: &Positions) -> Vec<bool> {
 }
 
 /// Whether all distances fit the instructions that hold them.
-fn is_within_reach(nest: &Nest) -> bool {
+fn is_within_reach(nest: &Nest, axis: Option<usize>) -> bool {
     let kernel = &nest.kernel;
     let fits = |x: i64| i32::try_from(x).is_ok();
     let is_near = |param: usize, at: &Affine| {
         let size = kernel.params[param].dtype.size() as i64;
-        // A vector reaches less far than this many elements.
-        let is_near =
-            fits(at.strides.iter().map(|stride| stride.saturating_abs()).max().unwrap_or(0).saturating_mul(512));
+        // The vectors of an iteration reach less far than this many elements.
+        let along = axis.map_or(0, |axis| at.stride(axis).saturating_abs());
+        let is_near = fits(along.saturating_mul(512).saturating_mul(size));
         // Code of flat nests never goes back.
         let axes = kernel.axes.iter().enumerate().filter(|_| nest.traversal != Traversal::Flat);
         let ends = axes.map(|(axis, a)| at.stride(axis).saturating_mul(size).saturating_mul(a.extent as i64));

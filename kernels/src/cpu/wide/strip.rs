@@ -17,12 +17,21 @@ use super::nest::WideLoops;
 use super::reduce::groups_of_sums;
 use super::regs::Registers;
 use super::walk::VectorBody;
+use crate::ir::{Inst, ValueId};
 use crate::schedule::{LoopForm, Nest, Traversal};
 
 /// Bytes of the frame that the sums of a block take at most: half of what a frame has.
 const MAX_BYTES: usize = 1 << 13;
 /// Rows from which on reading along them outweighs what sums in the frame cost.
 const MIN_ROWS: usize = 8;
+
+/// Rows that are read side by side, at most, counted for each load: as many streams as processors foresee. A single one
+/// waits at each page for its first lines.
+const STREAMS: usize = 8;
+/// Instructions of the rows that are computed side by side, at most.
+const MAX_STEPS: usize = 64;
+/// Bytes from a pointer to an element of such a row, at most: an address adds those to a vector of the iteration.
+const MAX_DISTANCE: i64 = 1 << 30;
 
 /// The emission of a walk over the columns of a block, for a body.
 type StripWalk<'w, 'a> = dyn FnMut(&mut WideLoops<'a>, &mut VectorBody<'_, 'a>) -> Option<()> + 'w;
@@ -111,15 +120,7 @@ impl<'a> WideLoops<'a> {
             Some(())
         })?;
         self.open(vec![]);
-        self.reduced_loops(form.kept, self.n_axes(), &mut |l| {
-            walk(l, &mut |l, groups| {
-                l.open(groups);
-                l.steps(&form.loops[l.innermost()].steps)?;
-                l.add_to_strip()
-            })?;
-            l.open(vec![]);
-            Some(())
-        })?;
+        self.reduced_loops(form.kept, self.n_axes() - 1, &mut |l| l.strip_rows(walk))?;
         walk(self, &mut |l, groups| {
             l.open(groups);
             l.strip_sums();
@@ -127,6 +128,55 @@ impl<'a> WideLoops<'a> {
         })?;
         self.open(vec![]);
         Some(())
+    }
+
+    /// Adds the rows along the last reduced axis: several side by side, and those that are left one by one.
+    fn strip_rows(&mut self, walk: &mut StripWalk<'_, 'a>) -> Option<()> {
+        let (form, axis) = (self.form, self.n_axes() - 1);
+        let extent = self.kernel.axes[axis].extent;
+        let n_rows = self.rows_side_by_side();
+        let counter = self.counters[axis].unwrap_or_else(|| self.frame_cell());
+        self.counters[axis] = Some(counter);
+        self.e.regs.asm.mov_imm(Registers::cell(counter), 0);
+        let whole = extent / n_rows * n_rows;
+        for (n, rows) in [(n_rows, 0..whole), (1, whole..extent)] {
+            if rows.is_empty() {
+                continue;
+            }
+            let (top, level) = (self.e.regs.asm.label(), form.level_of(axis));
+            self.e.regs.asm.bind(top);
+            self.steps(&form.loops[level].steps)?;
+            self.end_block(level);
+            walk(self, &mut |l, groups| {
+                l.open(groups);
+                l.add_to_strip(n)
+            })?;
+            self.open(vec![]);
+            self.end_body();
+            self.e.regs.asm.alu_imm(Alu::Add, Registers::cell(counter), n as i32);
+            self.move_pointers(axis, n as i32);
+            self.e.regs.asm.alu_imm(Alu::Cmp, Registers::cell(counter), rows.end as i32);
+            self.e.regs.asm.jump_if(Condition::Less, top);
+        }
+        self.move_pointers(axis, -(extent as i32));
+        Some(())
+    }
+
+    /// The rows along the last reduced axis that are computed side by side: a power of two, and 1 where something is made
+    /// once for each row.
+    fn rows_side_by_side(&self) -> usize {
+        let (kernel, axis) = (self.kernel, self.n_axes() - 1);
+        let is_of_row = |inst: &Inst<ValueId>| matches!(inst, Inst::Index(of) if of.index() == axis);
+        if !self.form.loops[self.form.level_of(axis)].steps.is_empty() || kernel.insts.iter().any(is_of_row) {
+            return 1;
+        }
+        let strides = (0..self.pointers.len()).map(|pointer| i64::from(self.stride(pointer, axis)));
+        let n_streams = strides.clone().filter(|&stride| stride != 0).count();
+        // Addresses of all rows must fit their instructions.
+        let farthest = strides.map(|stride| stride.abs() * STREAMS as i64).max().unwrap_or(0);
+        let n_steps = self.form.loops[self.innermost()].steps.len();
+        let most = (STREAMS / n_streams.max(1)).min(MAX_STEPS / n_steps.max(1)).min(kernel.axes[axis].extent);
+        if farthest + self.form.farthest() > MAX_DISTANCE { 1 } else { 1 << most.max(1).ilog2() }
     }
 
     /// Lets the sums of the first column of a block lie where the frame has room for them.
@@ -172,15 +222,23 @@ impl<'a> WideLoops<'a> {
         WideVal::new(self.form.reductions[n].dtype, sum.regs)
     }
 
-    /// Adds the groups of a row to the sums of their columns.
-    fn add_to_strip(&mut self) -> Option<()> {
-        for n in 0..self.form.reductions.len() {
-            for g in 0..self.groups.len() {
-                let (sum, x) = (self.load_sum(n, g), self.reduced(n, g)?);
-                let made = self.e.combine(self.form.reductions[n].op, &sum, &x)?;
-                let to = self.strip_sum(n, g);
-                self.e.store(&WideVal::new(self.dtype_of_sum(n), made.regs), to, None);
+    /// Adds the groups of some rows to the sums of their columns, row by row.
+    fn add_to_strip(&mut self, n_rows: usize) -> Option<()> {
+        let (n_groups, n_reductions) = (self.groups.len(), self.form.reductions.len());
+        let places = (0..n_reductions).flat_map(|n| (0..n_groups).map(move |g| (n, g)));
+        let mut sums: Vec<WideVal> = places.clone().map(|(n, g)| self.load_sum(n, g)).collect();
+        for row in 0..n_rows {
+            self.row = row as i32;
+            self.steps(&self.form.loops[self.innermost()].steps)?;
+            for ((n, g), sum) in places.clone().zip(&mut sums) {
+                let x = self.reduced(n, g)?;
+                *sum = self.e.combine(self.form.reductions[n].op, sum, &x)?;
             }
+        }
+        self.row = 0;
+        for ((n, g), sum) in places.zip(sums) {
+            let to = self.strip_sum(n, g);
+            self.e.store(&WideVal::new(self.dtype_of_sum(n), sum.regs), to, None);
         }
         Some(())
     }

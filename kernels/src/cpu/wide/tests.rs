@@ -9,7 +9,6 @@ use super::WideIsa;
 use super::encode::Assembled;
 use super::function::assembled;
 use super::positions::Positions;
-use super::strip::strips;
 #[cfg(unix)]
 use crate::cpu::tests::run_guarded;
 use crate::cpu::tests::{
@@ -27,6 +26,7 @@ use crate::schedule::{LoopForm, Nest, Schedule, cut_kernel, prepared, schedule, 
 
 mod padded;
 mod slots;
+mod strips;
 mod tables;
 
 /// As few registers as an instruction can name, so that values must move.
@@ -464,80 +464,6 @@ fn large_results_of_whole_vectors_go_past_the_caches() {
     assert_eq!(of(2000, DType::U8, flat), 0, "short elements");
     assert_eq!(rows(64, 72), 0, "rows that begin anywhere");
     assert_eq!(rows(32, 80), 0, "short rows");
-}
-
-/// Over `[items, rows, columns]`: a formula of each element, its row and its column, which is stored; and of each column
-/// its sum with what only the column has, the largest element as another dtype, and whether one is positive.
-fn columns_of_rows([items, rows, columns]: [usize; 3], dtype: DType, n_reductions: usize) -> Kernel {
-    let k = KernelBuilder::new();
-    let len = items * rows * columns;
-    let x = k.param(dtype, len, false);
-    let [of_row, of_column, scale] = [items * rows, columns, columns].map(|len| k.param(DType::F32, len, false));
-    for (extent, reduced) in [(items, false), (rows, true), (columns, false)] {
-        k.axis(extent, reduced);
-    }
-    let [rows, columns] = [rows, columns].map(|n| n as i64);
-    let at = Affine::new(0, &[rows * columns, columns, 1]);
-    let value = halved(k.load(x, at.clone()));
-    k.store(k.param(dtype, len, true), at, value);
-    let of_row = k.load(of_row, Affine::new(0, &[rows, 1, 0]));
-    let element = value.cast(DType::F32) * of_row + k.load(of_column, Affine::new(0, &[0, 0, 1]));
-    let per_column = |reduced: Value<'_>| {
-        let to = k.param(reduced.dtype(), items * columns as usize, true);
-        k.store(to, Affine::new(0, &[columns, 0, 1]), reduced);
-    };
-    per_column(element.reduce(ReductionOp::Sum) * k.load(scale, Affine::new(0, &[0, 0, 1])));
-    if n_reductions > 1 {
-        per_column(element.cast(DType::F64).reduce(ReductionOp::Max));
-    }
-    if n_reductions > 2 {
-        per_column(element.gt(k.constant(0.0_f32.into())).reduce(ReductionOp::Any));
-    }
-    k.finish()
-}
-
-#[test]
-fn columns_row_by_row_have_the_bits_of_cranelift() {
-    let sizes = [[1, 8, 300], [1, 9, 129], [2, 11, 144], [3, 8, 257], [1, 8, 1023], [1, 40, 2100], [2, 65, 1040]];
-    let (mut n_strips, mut n_wide) = (0, 0);
-    for (n, size) in sizes.into_iter().enumerate() {
-        for dtype in [DType::F32, DType::F64, DType::I32, DType::U8, DType::F16, DType::Bool] {
-            for n_reductions in 1..=3 {
-                let kernel = columns_of_rows(size, dtype, n_reductions);
-                assert_eq!(kernel.verify(), Ok(()));
-                let nests = schedule(&kernel).nests;
-                let in_strips = |level: &WideIsa| nests.iter().filter(|nest| strips(nest, *level).is_some()).count();
-                n_strips += levels().iter().map(in_strips).sum::<usize>();
-                let name = format!("{size:?} of {dtype}, {n_reductions} reductions");
-                n_wide += check(&kernel, &random_inputs(&kernel, n as u64), &name);
-            }
-        }
-    }
-    assert!(n_strips > 60 * levels().len() && n_wide > 120 * levels().len(), "{n_strips} of {n_wide}");
-}
-
-#[test]
-#[cfg(unix)]
-fn columns_row_by_row_stay_within_their_buffers() {
-    let mut n_strips = 0;
-    for columns in 17..32 {
-        for dtype in [DType::F32, DType::F64, DType::F16, DType::Bool] {
-            let kernel = columns_of_rows([1, 8, columns], dtype, 3);
-            let inputs = random_inputs(&kernel, columns as u64);
-            let schedule = schedule(&kernel);
-            let (expected, _) = run_functions(&kernel, &schedule, &narrow_functions(&schedule), &inputs, 1, false);
-            for level in levels() {
-                let name = format!("{columns} columns of {dtype} at {level:?}");
-                n_strips += schedule.nests.iter().filter(|nest| strips(nest, level).is_some()).count();
-                let (functions, _) = functions(&schedule, level, u32::MAX, &name);
-                for (at_end, over) in [(true, false), (false, false), (true, true)] {
-                    let made = run_guarded(&kernel, &schedule, &functions, &inputs, at_end, over);
-                    compare(&kernel, &made, &expected, 0.0, &format!("{name}, over an input: {over}"));
-                }
-            }
-        }
-    }
-    assert!(n_strips > 20 * levels().len(), "{n_strips}");
 }
 
 #[test]

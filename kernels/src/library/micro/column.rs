@@ -3,17 +3,18 @@
 //! The panels of other products would leave all lanes of a vector empty except one. The chains of additions are those of
 //! [`super::drive`], so that no bit differs: blocks of steps in order, and the parts of a long sum, each a task of its own.
 
-use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::drive::{Engine, Output};
-use super::grid::is_one_task;
+use super::drive::{Engine, Output, SUM_TASK, add_up};
+use super::grid::{is_one_task, share};
 use super::pack::Strided;
 use super::parts::PartTasks;
 use super::simd::Simd;
 use super::stored::StoredElement;
+use super::strip::{most_vectors, strip};
 use super::tile::Shortest;
 use super::{Real, block_depth, with_scratch};
+use crate::library::view::vectorized;
 
 /// Rows of a matrix below which panels serve as well, and of which a task has a multiple where steps are neighbours.
 const FEW_ROWS: usize = 4 * SIDE;
@@ -21,10 +22,8 @@ const FEW_ROWS: usize = 4 * SIDE;
 /// Vectors of a tile of rows that are neighbours.
 const VECTORS: usize = 8;
 
-/// Rows that are neighbours from which on they are passed over as a strip, and the rows of one at most, whose sums the
-/// nearest cache holds.
+/// Rows that are neighbours from which on they are passed over as a strip.
 const WIDE: usize = 256;
-const STRIP: usize = 512;
 
 /// Steps after which rows are asked for anew, those of a cache line or two, and how many steps ahead.
 const RUN: usize = 16;
@@ -41,11 +40,23 @@ pub(super) struct Column<A, T> {
     pub(super) a: *const A,
     pub(super) a_row: usize,
     pub(super) a_step: usize,
-    /// The vector and the distance of its elements.
+    /// The first vector, the distance of its elements, how many vectors there are, and their distance.
     pub(super) x: *const T,
     pub(super) x_step: isize,
-    /// The result.
+    pub(super) vectors: usize,
+    pub(super) x_vector: isize,
+    /// The result of the first vector, and the distance of those of two.
     pub(super) c: *mut T,
+    pub(super) c_vector: usize,
+}
+
+impl<A, T> Column<A, T> {
+    /// One of its vectors alone.
+    fn vector(&self, vector: usize) -> Column<A, T> {
+        let (x, c) =
+            (self.x.wrapping_offset(vector as isize * self.x_vector), self.c.wrapping_add(vector * self.c_vector));
+        Column { x, c, vectors: 1, ..*self }
+    }
 }
 
 /// Computes the rows of a column.
@@ -61,26 +72,42 @@ struct ColumnMatrix<A> {
 // SAFETY: only read, and its makers ask that the memory outlives every use.
 unsafe impl<A: Sync> Sync for ColumnMatrix<A> {}
 
-/// Whether a matrix of `rows` rows times a vector is computed without panels.
-pub(crate) fn is_streamed<T: Real>(rows: usize, a: &Strided<T>) -> bool {
-    rows >= FEW_ROWS && a.is_dense()
+/// The extents of a matrix times some vectors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ColumnExtents {
+    /// Rows of the matrix.
+    pub(crate) rows: usize,
+    /// Length of the sums.
+    pub(crate) k: usize,
+    /// Vectors.
+    pub(crate) vectors: usize,
+}
+
+/// Whether a matrix times some vectors is computed without panels: one vector, or a few of a large matrix whose rows are
+/// neighbours in memory.
+pub(crate) fn is_streamed<T: Real>(extents: ColumnExtents, a: &Strided<T>) -> bool {
+    let ColumnExtents { rows, k, vectors } = extents;
+    let (_, a_row, _) = a.parts();
+    let has_strips = || a_row == 1 && rows >= WIDE && vectors <= most_vectors(rows.saturating_mul(k));
+    rows >= FEW_ROWS && a.is_dense() && (vectors == 1 || has_strips())
 }
 
 impl Engine {
-    /// Computes `rows` sums of `k` products, the rows of `a` times the only row of `x`; `done` is told each finished part.
+    /// Computes the `rows` sums of `k` products of each vector: the rows of `a` times a row of `x`. The sums of a vector follow
+    /// those of the one before; `done` is told each finished part, as rows of all vectors.
     ///
     /// # Safety
     ///
-    /// [`is_streamed`] holds; `a` has `rows` rows of `k` steps and `x` as many steps; `c` is writable for the rows, and
-    /// nobody else uses these.
+    /// [`is_streamed`] holds; `a` has `rows` rows of `k` steps and `x` a row of as many steps for each vector; `c` is writable
+    /// for the sums, and nobody else uses these.
     pub(crate) unsafe fn multiply_column<T: Real>(
         &self,
-        extents: [usize; 2],
+        extents: ColumnExtents,
         [a, x]: [&Strided<T>; 2],
         c: *mut T,
         done: &(dyn Fn(Range<usize>) + Sync),
     ) {
-        debug_assert!(is_streamed(extents[0], a), "strides are no distances");
+        debug_assert!(is_streamed(extents, a), "strides are no distances");
         let (a, a_row, a_step) = a.parts();
         let matrix = ColumnMatrix { a, a_row: a_row.unsigned_abs(), a_step: a_step.unsigned_abs() };
         // SAFETY: handed on.
@@ -112,7 +139,8 @@ impl Engine {
         // row; the kernel is that of the elements.
         unsafe {
             let x = Strided::new(x.as_ptr(), 1, 1);
-            self.multiply_column_by(kernel, [rows, k], &matrix, &x, sums.as_mut_ptr(), &|_| {});
+            let extents = ColumnExtents { rows, k, vectors: 1 };
+            self.multiply_column_by(kernel, extents, &matrix, &x, sums.as_mut_ptr(), &|_| {});
         }
         true
     }
@@ -125,49 +153,82 @@ impl Engine {
     unsafe fn multiply_column_by<A: Sync, T: Real>(
         &self,
         kernel: ColumnKernel<A, T>,
-        [rows, k]: [usize; 2],
+        extents: ColumnExtents,
         matrix: &ColumnMatrix<A>,
         x: &Strided<T>,
         c: *mut T,
         done: &(dyn Fn(Range<usize>) + Sync),
     ) {
-        let unit = if matrix.a_row == 1 { WIDE } else { FEW_ROWS };
-        let tasks = PartTasks::new([rows, 1, k], unit);
+        let ColumnExtents { rows, k, vectors } = extents;
+        let tasks = match matrix.a_row {
+            1 => PartTasks::of_blocks([rows, vectors, k], WIDE, self.divides),
+            _ => PartTasks::new([rows, vectors, k], FEW_ROWS),
+        };
         let out = Output { data: c, stride: 1, rows: None };
         if tasks.parts == 1 {
             // SAFETY: handed on.
-            unsafe { self.column_tasks(kernel, &tasks, (matrix, x), &out, done) };
+            unsafe { self.column_tasks(kernel, (extents, &tasks), (matrix, x), &out, done) };
             return;
         }
-        with_scratch::<T, _>(rows * tasks.parts, |partial| {
+        with_scratch::<T, _>(rows * vectors * tasks.parts, |partial| {
             let all = Output { data: partial.as_mut_ptr(), stride: 1, rows: None };
-            // SAFETY: the scratch has the rows of each part; the output is handed on.
+            // SAFETY: the scratch has the sums of each part; the output is handed on.
             unsafe {
-                self.column_tasks(kernel, &tasks, (matrix, x), &all, &|_| {});
-                self.add_parts(partial, [rows, 1], &out);
+                self.column_tasks(kernel, (extents, &tasks), (matrix, x), &all, &|_| {});
+                self.add_columns(partial, [rows, vectors], &out, done);
             }
         });
-        done(0..rows);
+    }
+
+    /// Adds up partial sums of some rows of some vectors, which follow each other, in order.
+    ///
+    /// # Safety
+    ///
+    /// The output is writable for the sums, and nobody else uses these.
+    unsafe fn add_columns<T: Real>(
+        &self,
+        partial: &[T],
+        [rows, vectors]: [usize; 2],
+        out: &Output<'_, T>,
+        done: &(dyn Fn(Range<usize>) + Sync),
+    ) {
+        let n_tasks = (partial.len() / SUM_TASK).clamp(1, (rows / WIDE).max(1));
+        (self.parallel_for)(n_tasks, &|task| {
+            let own = share(rows, WIDE, n_tasks, task);
+            for vector in 0..vectors {
+                let at = vector * rows + own.start;
+                // SAFETY: rows of the output that no other task uses.
+                let to = unsafe { std::slice::from_raw_parts_mut(out.row(at), own.len()) };
+                vectorized(
+                    #[inline(always)]
+                    || add_up(to, partial, at, rows * vectors),
+                );
+            }
+            if !own.is_empty() {
+                done(own);
+            }
+        });
     }
 
     /// Runs the tasks, of which each writes its rows of its part; the parts follow each other in `out`.
     ///
     /// # Safety
     ///
-    /// As [`Engine::multiply_column`], for an output with the rows of each part.
+    /// As [`Engine::multiply_column`], for an output with the sums of each part.
     unsafe fn column_tasks<A: Sync, T: Real>(
         &self,
         kernel: ColumnKernel<A, T>,
-        tasks: &PartTasks,
+        (extents, tasks): (ColumnExtents, &PartTasks),
         (matrix, x): (&ColumnMatrix<A>, &Strided<T>),
         out: &Output<'_, T>,
         done: &(dyn Fn(Range<usize>) + Sync),
     ) {
-        let depth = block_depth(tasks.k);
+        let ColumnExtents { rows: n_rows, k, vectors } = extents;
+        let depth = block_depth(k);
         let run = |task: usize| {
             let (part, rows, steps) = tasks.of(task);
             let &ColumnMatrix { a, a_row, a_step } = matrix;
-            let (x, _, x_step) = x.parts();
+            let (x, x_vector, x_step) = x.parts();
             let column = Column {
                 rows: rows.len(),
                 steps: steps.len(),
@@ -177,14 +238,17 @@ impl Engine {
                 a_step,
                 x: x.wrapping_offset(steps.start as isize * x_step),
                 x_step,
-                c: out.row(part * tasks.rows + rows.start),
+                vectors,
+                x_vector,
+                c: out.row(part * n_rows * vectors + rows.start),
+                c_vector: n_rows,
             };
             // SAFETY: the level is present; the operands hold these rows and steps, and the rows of the output are this
             // task's own.
             unsafe { kernel(&column) };
             done(rows);
         };
-        if is_one_task(tasks.rows, 1, tasks.k) {
+        if is_one_task(n_rows, vectors, k) {
             (0..tasks.n_tasks()).for_each(run);
         } else {
             (self.parallel_for)(tasks.n_tasks(), &run);
@@ -217,8 +281,15 @@ pub(super) unsafe fn column<S: Simd, P: StoredElement<S::Elem>>(x: &Column<P::St
         // The rows of a step lie in the same cache lines, which stay near while all tiles of a block read them.
         for steps in blocks() {
             let mut i = 0;
+            while x.rows - i >= WIDE {
+                i += strip::<S, P>(x, i, steps.clone());
+            }
             while i < x.rows {
-                i += lane_tile::<S, P>(x, i, steps.clone());
+                let mut n = 0;
+                for vector in 0..x.vectors {
+                    n = lane_tile::<S, P>(&x.vector(vector), i, steps.clone());
+                }
+                i += n;
             }
         }
     }
@@ -234,9 +305,7 @@ unsafe fn lane_tile<S: Simd, P: StoredElement<S::Elem>>(
     let left = x.rows - i;
     // SAFETY: no more rows than are left.
     unsafe {
-        if left >= WIDE {
-            strip::<S, P>(x, i, steps)
-        } else if left >= VECTORS * S::LANES {
+        if left >= VECTORS * S::LANES {
             lanes::<S, P, VECTORS>(x, i, steps)
         } else if left >= 4 * S::LANES {
             lanes::<S, P, 4>(x, i, steps)
@@ -276,70 +345,6 @@ unsafe fn row_tile<S: Simd, P: StoredElement<S::Elem>>(
             last_rows::<S::Elem, P>(x, i, steps)
         }
     }
-}
-
-/// A strip of rows that are neighbours in memory, some steps at a time, so that each is read along the memory; returns
-/// the number of rows.
-#[inline(always)]
-unsafe fn strip<S: Simd, P: StoredElement<S::Elem>>(
-    x: &Column<P::Stored, S::Elem>,
-    i: usize,
-    steps: Range<usize>,
-) -> usize {
-    let n = (x.rows - i).min(STRIP) / S::LANES * S::LANES;
-    let mut sums = [MaybeUninit::<S::Elem>::uninit(); STRIP];
-    let (sums, mut k) = (sums.as_mut_ptr().cast::<S::Elem>(), steps.start);
-    // SAFETY: the rows and steps lie inside the operands, and the rows inside the result; the first pass writes all sums.
-    unsafe {
-        while k < steps.end {
-            let is_first = k == steps.start;
-            k += match steps.end - k {
-                8.. => strip_pass::<S, P, 8>(x, [i, n, k, steps.end], sums, is_first),
-                4.. => strip_pass::<S, P, 4>(x, [i, n, k, steps.end], sums, is_first),
-                2.. => strip_pass::<S, P, 2>(x, [i, n, k, steps.end], sums, is_first),
-                _ => strip_pass::<S, P, 1>(x, [i, n, k, steps.end], sums, is_first),
-            };
-        }
-        for row in (0..n).step_by(S::LANES) {
-            let (c, sum) = (x.c.add(i + row), S::load(sums.add(row)));
-            S::store(c, if steps.start == 0 { sum } else { S::add(S::load(c), sum) });
-        }
-    }
-    n
-}
-
-/// `N` steps from `k` on, of those before `end`, of the `n` rows of a strip from `i` on; returns `N`.
-#[inline(always)]
-unsafe fn strip_pass<S: Simd, P: StoredElement<S::Elem>, const N: usize>(
-    x: &Column<P::Stored, S::Elem>,
-    [i, n, k, end]: [usize; 4],
-    sums: *mut S::Elem,
-    is_first: bool,
-) -> usize {
-    const LINE: usize = 64;
-    // The next pass reads the steps that are asked for, if there are as many; steps far apart are no streams that a
-    // processor foresees.
-    let (ahead, has_next) = (N * x.a_step, k + 2 * N <= end);
-    // SAFETY: handed on from the strip.
-    unsafe {
-        let mut factors = [S::zero(); N];
-        for (step, factor) in factors.iter_mut().enumerate() {
-            *factor = S::splat(x.x.offset((k + step) as isize * x.x_step));
-        }
-        let a = x.a.add(k * x.a_step + i);
-        for row in (0..n).step_by(S::LANES) {
-            let mut sum = if is_first { S::zero() } else { S::load(sums.add(row)) };
-            let is_line = has_next && (row * size_of::<P::Stored>()).is_multiple_of(LINE);
-            for (step, factor) in factors.into_iter().enumerate() {
-                if is_line {
-                    S::prefetch(a.wrapping_add(step * x.a_step + row + ahead).cast());
-                }
-                sum = S::mul_add(P::load::<S>(a.add(step * x.a_step + row)), factor, sum);
-            }
-            S::store(sums.add(row), sum);
-        }
-    }
-    N
 }
 
 /// `V` vectors of rows that are neighbours in memory; returns their number.

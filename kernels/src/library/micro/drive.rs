@@ -103,7 +103,7 @@ pub(crate) fn is_unpacked(m: usize, n: usize, k: usize) -> bool {
 }
 
 /// Elements of partial results that a task adds up.
-const SUM_TASK: usize = 1 << 15;
+pub(super) const SUM_TASK: usize = 1 << 15;
 
 /// Elements of a task that packs.
 const PACK_TASK: usize = 1 << 15;
@@ -162,7 +162,7 @@ fn reads_in_place<T>(kernels: &Kernels<T>, m: usize, row: usize, k: usize) -> bo
 
 /// Sums of the elements from `at` on of partial results of `size` elements, in order.
 #[inline(always)]
-fn add_up<T: Real>(to: &mut [T], partial: &[T], at: usize, size: usize) {
+pub(super) fn add_up<T: Real>(to: &mut [T], partial: &[T], at: usize, size: usize) {
     /// Sums that registers hold until they are complete.
     const BLOCK: usize = 64;
     let parts: SmallVec<[&[T]; 16]> = partial.chunks_exact(size).map(|part| &part[at..at + to.len()]).collect();

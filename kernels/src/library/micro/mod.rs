@@ -36,6 +36,7 @@ mod sliding;
 mod small;
 mod softmax;
 mod stored;
+mod strip;
 mod tile;
 mod unrolled;
 #[cfg(target_arch = "x86_64")]
@@ -45,8 +46,8 @@ mod window;
 use std::ops::{Add, Range};
 
 pub(crate) use attention::{HeadGradients, HeadOperand, HeadResult, HeadTerms, Heads};
-pub(crate) use column::is_streamed;
 use column::{Column, ColumnKernel};
+pub(crate) use column::{ColumnExtents, is_streamed};
 use depthwise::{DepthwiseGradient, DepthwiseSums};
 pub(crate) use depthwise::{DepthwiseTaps, has_whole_vectors};
 pub(crate) use direct::{ConvPart, DirectConv};

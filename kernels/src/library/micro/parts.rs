@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::block_depth;
 use super::drive::split_depth;
 use super::grid::{power_of_two, share};
 
@@ -10,6 +11,9 @@ const TASK: usize = 1 << 16;
 
 /// Tasks at most, if each is large enough.
 const TASKS: usize = 16;
+
+/// Elements of a matrix from which on runs of memory outweigh what is added once more for each block.
+pub(super) const LARGE: usize = if cfg!(test) { 1 << 14 } else { 1 << 18 };
 
 /// How the rows and steps of a product are divided between tasks.
 #[derive(Debug)]
@@ -33,6 +37,22 @@ impl PartTasks {
         // A power of two of them occupies as many threads evenly.
         let shares = power_of_two(wanted.div_ceil(parts).min(m / unit).max(1));
         PartTasks { rows: m, k, shares, unit, part, parts }
+    }
+
+    /// The tasks of `n` vectors of sums of `k` steps, of `m` rows that are neighbours in memory. Of a large matrix, a task has
+    /// blocks of steps: all rows of a step lie next to each other, a share of them does not. Where no tasks run side by
+    /// side, there is one for each part.
+    pub(super) fn of_blocks([m, n, k]: [usize; 3], unit: usize, divides: bool) -> PartTasks {
+        let tasks = PartTasks::new([m, n, k], unit);
+        let part = block_depth(k);
+        let parts = k.div_ceil(part);
+        if !divides {
+            return PartTasks { shares: 1, ..tasks };
+        }
+        if tasks.parts > 1 || m.saturating_mul(k) < LARGE {
+            return tasks;
+        }
+        PartTasks { part, parts, shares: power_of_two(tasks.shares.div_ceil(parts)), ..tasks }
     }
 
     pub(super) fn n_tasks(&self) -> usize {

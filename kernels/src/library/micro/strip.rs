@@ -1,0 +1,157 @@
+//! Strips of a product of a few vectors by a matrix whose rows are neighbours in memory: some steps at a time, so that the
+//! matrix is read along the memory, once for all vectors, while the sums wait in the nearest cache.
+//!
+//! Tiles, whose sums stay in registers over all steps, read a few cache lines of each step: where steps are a page apart,
+//! each in another page, so that no prefetcher follows and few reads are under way at a time.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use super::column::Column;
+use super::parts::LARGE;
+use super::simd::Simd;
+use super::stored::StoredElement;
+
+/// Sums of a strip at most, of all vectors.
+const SUMS: usize = 8192;
+
+/// Rows of a strip at most: those of a few pages of memory, whose sums the nearest cache holds.
+const MOST_ROWS: usize = 4096;
+
+/// Vectors whose factors of some steps are at hand at one time.
+const GROUP: usize = 4;
+
+/// Rows that all groups of vectors pass over before the next ones: later groups find them in the nearest cache. Sums of two
+/// vectors lie apart by as many more than there are, so that they do not share its sets.
+const SECTION: usize = 128;
+
+/// The most vectors of a matrix in memory, from about as many elements on as last-level caches hold. Groups cost more than
+/// tiles where these find the matrix in a cache.
+const MOST_VECTORS: usize = 16;
+const FAR: usize = if cfg!(test) { 1 << 15 } else { 1 << 23 };
+
+/// The most vectors for which strips are faster than tiles, by the elements of the matrix.
+pub(super) fn most_vectors(elements: usize) -> usize {
+    if elements >= FAR {
+        MOST_VECTORS
+    } else if elements >= LARGE {
+        GROUP
+    } else {
+        1
+    }
+}
+
+/// Where the sums of a strip wait: those of a vector follow each other, `pitch` behind those of the vector before.
+struct StripSums<T> {
+    data: *mut T,
+    pitch: usize,
+}
+
+/// A block of steps of the rows from `i` on, as many as a strip has, for all vectors; returns the number of rows.
+///
+/// # Safety
+///
+/// The instruction set of `S`; rows are neighbours in memory, and operands and result are valid for rows, steps and at most
+/// [`MOST_VECTORS`] vectors.
+#[inline(always)]
+pub(super) unsafe fn strip<S: Simd, P: StoredElement<S::Elem>>(
+    x: &Column<P::Stored, S::Elem>,
+    i: usize,
+    steps: Range<usize>,
+) -> usize {
+    let n = (x.rows - i).min(MOST_ROWS).min(SUMS / x.vectors - SECTION) / S::LANES * S::LANES;
+    let mut memory = [MaybeUninit::<S::Elem>::uninit(); SUMS];
+    let sums = StripSums { data: memory.as_mut_ptr().cast::<S::Elem>(), pitch: n + SECTION };
+    let mut k = steps.start;
+    // SAFETY: the rows and steps lie inside the operands, and the rows inside the result; the first pass writes all sums.
+    unsafe {
+        while k < steps.end {
+            let is_first = k == steps.start;
+            let at = [i, n, k];
+            k += match steps.end - k {
+                8.. => passes::<S, P, 8>(x, at, &sums, is_first),
+                4.. => passes::<S, P, 4>(x, at, &sums, is_first),
+                2.. => passes::<S, P, 2>(x, at, &sums, is_first),
+                _ => passes::<S, P, 1>(x, at, &sums, is_first),
+            };
+        }
+        for vector in 0..x.vectors {
+            let (c, sums) = (x.c.add(vector * x.c_vector + i), sums.data.add(vector * sums.pitch));
+            for row in (0..n).step_by(S::LANES) {
+                let sum = S::load(sums.add(row));
+                S::store(c.add(row), if steps.start == 0 { sum } else { S::add(S::load(c.add(row)), sum) });
+            }
+        }
+    }
+    n
+}
+
+/// `N` steps from `k` on of `n` rows from `i` on, for all vectors; returns `N`.
+#[inline(always)]
+unsafe fn passes<S: Simd, P: StoredElement<S::Elem>, const N: usize>(
+    x: &Column<P::Stored, S::Elem>,
+    [i, n, k]: [usize; 3],
+    sums: &StripSums<S::Elem>,
+    is_first: bool,
+) -> usize {
+    let section = if x.vectors > GROUP { SECTION } else { n };
+    for start in (0..n).step_by(section) {
+        let rows = start..n.min(start + section);
+        let mut vector = 0;
+        while vector < x.vectors {
+            let at = (vector, rows.clone());
+            // SAFETY: handed on from the strip.
+            vector += unsafe {
+                match x.vectors - vector {
+                    GROUP | 7.. => pass::<S, P, N, GROUP>(x, [i, k], at, sums, is_first),
+                    3 | 5.. => pass::<S, P, N, 3>(x, [i, k], at, sums, is_first),
+                    2 => pass::<S, P, N, 2>(x, [i, k], at, sums, is_first),
+                    _ => pass::<S, P, N, 1>(x, [i, k], at, sums, is_first),
+                }
+            };
+        }
+    }
+    N
+}
+
+/// The steps of [`passes`] for `V` vectors; returns `V`. Each step is a stream that processors foresee: rows asked for in
+/// advance share the ways of one set where steps are a power of two apart, and drive each other out.
+#[inline(always)]
+unsafe fn pass<S: Simd, P: StoredElement<S::Elem>, const N: usize, const V: usize>(
+    x: &Column<P::Stored, S::Elem>,
+    [i, k]: [usize; 2],
+    (first, rows): (usize, Range<usize>),
+    sums: &StripSums<S::Elem>,
+    is_first: bool,
+) -> usize {
+    // SAFETY: handed on from the strip.
+    unsafe {
+        let mut factors = [[S::zero(); N]; V];
+        for (vector, factors) in factors.iter_mut().enumerate() {
+            let from = x.x.offset((first + vector) as isize * x.x_vector);
+            for (step, factor) in factors.iter_mut().enumerate() {
+                *factor = S::splat(from.offset((k + step) as isize * x.x_step));
+            }
+        }
+        let a = x.a.add(k * x.a_step + i);
+        let waiting = sums.data.add(first * sums.pitch);
+        for row in rows.step_by(S::LANES) {
+            let mut parts = [S::zero(); V];
+            if !is_first {
+                for (vector, part) in parts.iter_mut().enumerate() {
+                    *part = S::load(waiting.add(vector * sums.pitch + row));
+                }
+            }
+            for step in 0..N {
+                let elements = P::load::<S>(a.add(step * x.a_step + row));
+                for (part, factors) in parts.iter_mut().zip(&factors) {
+                    *part = S::mul_add(elements, factors[step], *part);
+                }
+            }
+            for (vector, part) in parts.into_iter().enumerate() {
+                S::store(waiting.add(vector * sums.pitch + row), part);
+            }
+        }
+    }
+    V
+}
