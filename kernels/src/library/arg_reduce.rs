@@ -42,8 +42,14 @@ descriptor! {
 const SHORT_LINES: usize = 256;
 const LONG_LINES: usize = 64;
 
-/// A line of its own is cut into parts of this many elements, which are reduced on all threads.
+/// Few lines are cut into parts of about this many elements in all, which are reduced on all threads: up to so many lines,
+/// and into so many parts.
 const PART: usize = 1 << 14;
+const FEW_LINES: usize = 1 << 11;
+const MOST_PARTS: usize = 1 << 10;
+
+/// Columns of a part at most: those of a few pages of memory.
+const WIDE: usize = 2048;
 
 impl ArgReduce {
     fn check(&self) -> Checked {
@@ -91,46 +97,51 @@ impl ArgReduce {
             });
             return;
         }
-        let parts = if self.outer * self.inner == 1 { self.len.div_ceil(PART).max(1) } else { 1 };
-        let part = self.len.div_ceil(parts);
-        let block = [1, tile_columns(self.outer * parts, self.inner)];
+        let n_lines = self.outer * self.inner;
+        let most = if n_lines <= FEW_LINES { MOST_PARTS / n_lines.clamp(1, MOST_PARTS / 16) } else { 1 };
+        let part = self.len.div_ceil((self.n() / PART).clamp(1, most)).max(1);
+        let parts = self.len.div_ceil(part);
+        if parts <= 1 {
+            return self.search_parts(x, out, part, &holds);
+        }
         // The first extreme of each part, as its position in the whole line.
         let mut firsts = vec![0; self.outer * parts * self.inner];
-        for_each_tile(&mut firsts, [self.outer, parts, self.inner], block, self.n(), &|mut tile| {
+        self.search_parts(x, &mut firsts, part, &holds);
+        for (at, out) in out.iter_mut().enumerate() {
+            let (o, column) = (at / self.inner, at % self.inner);
+            let value = |place: i64| x[(o * self.len + place as usize) * self.inner + column];
+            let of_part = |p: usize| firsts[(o * parts + p) * self.inner + column];
+            *out = (1..parts).fold(of_part(0), |first, p| earlier(first, of_part(p), value, &holds));
+        }
+    }
+
+    /// The first extreme of each of the parts of the lines, of `part` elements, as its position in the whole line.
+    fn search_parts<T: Number + Plain>(
+        &self,
+        x: &[T],
+        firsts: &mut [i64],
+        part: usize,
+        holds: &(impl Fn(&T, &T) -> bool + Sync),
+    ) {
+        let parts = self.len.div_ceil(part).max(1);
+        let columns = if parts > 1 { self.inner.min(WIDE) } else { tile_columns(self.outer, self.inner) };
+        for_each_tile(firsts, [self.outer, parts, self.inner], [1, columns], self.n(), &|mut tile| {
             let (o, columns) = (tile.outer, tile.columns.clone());
             for p in tile.rows.clone() {
-                let rows = p * part..self.len.min((p + 1) * part);
-                if self.inner == 1 {
-                    let line = &x[o * self.len + rows.start..o * self.len + rows.end];
-                    let first = vectorized(
-                        #[inline(always)]
-                        || first_extreme(line, &holds),
-                    );
-                    tile.row(p)[0] = rows.start as i64 + first;
-                    continue;
-                }
-                let row = |row: usize| {
-                    let start = (o * self.len + row) * self.inner;
-                    &x[start + columns.start..start + columns.end]
-                };
+                let rows = self.len.min(p * part)..self.len.min((p + 1) * part);
+                let lines = &x[(o * self.len + rows.start) * self.inner..(o * self.len + rows.end) * self.inner];
+                let places = tile.row(p);
                 vectorized(
                     #[inline(always)]
-                    || match u32::try_from(self.len) {
-                        Ok(_) => first_extremes(rows, row, tile.row(p), &holds, |i| i as u32),
-                        Err(_) => first_extremes(rows, row, tile.row(p), &holds, |i| i as i64),
+                    || match self.inner {
+                        1 => places[0] = first_extreme(lines, holds),
+                        ..NARROW => first_of_narrow(lines, self.inner, places, holds),
+                        _ => first_of_rows(lines, self.inner, columns.clone(), places, holds),
                     },
                 );
+                places.iter_mut().for_each(|place| *place += rows.start as i64);
             }
         });
-        if parts == 1 {
-            out.copy_from_slice(&firsts);
-        } else {
-            let better = |a: i64, b: i64| {
-                let (best, next) = (x[a as usize], x[b as usize]);
-                if holds(&best, &next) || best.is_nan() { a } else { b }
-            };
-            out[0] = firsts.into_iter().reduce(better).expect("a line of several parts");
-        }
     }
 
     /// Computes the outputs in the naive way: the first element that no other beats.
@@ -254,6 +265,56 @@ fn first_place<T>(line: &[T], is_wanted: impl Fn(&T) -> bool) -> usize {
     first + line[first..].iter().position(is_wanted).unwrap_or_default()
 }
 
+/// Of two places of a line, the one of the first extreme.
+#[inline(always)]
+fn earlier<T: Number>(a: i64, b: i64, value: impl Fn(i64) -> T, holds: impl Fn(&T, &T) -> bool) -> i64 {
+    let (a, b) = (a.min(b), a.max(b));
+    let (first, next) = (value(a), value(b));
+    if holds(&first, &next) || first.is_nan() { a } else { b }
+}
+
+/// Columns below which several rows are searched side by side, and the elements of these.
+const NARROW: usize = 32;
+const ROW: usize = 64;
+
+/// The first extreme of each column of `x`, which has rows of `columns` elements.
+#[inline(always)]
+fn first_of_narrow<T: Number>(x: &[T], columns: usize, out: &mut [i64], holds: impl Fn(&T, &T) -> bool) {
+    let n_rows = ROW / columns;
+    let n_groups = x.len() / (n_rows * columns);
+    if n_groups < 2 {
+        return first_of_rows(x, columns, 0..columns, out, holds);
+    }
+    let len = n_rows * columns;
+    let groups = &x[..n_groups * len];
+    let mut of_groups = [0; ROW];
+    first_of_rows(groups, len, 0..len, &mut of_groups[..len], &holds);
+    for (column, out) in out.iter_mut().enumerate() {
+        let value = |row: i64| x[row as usize * columns + column];
+        let place = |lane: usize| of_groups[lane * columns + column] * n_rows as i64 + lane as i64;
+        let behind = (n_groups * n_rows) as i64..(x.len() / columns) as i64;
+        let places = (1..n_rows).map(place).chain(behind);
+        *out = places.fold(place(0), |first, next| earlier(first, next, value, &holds));
+    }
+}
+
+/// The first extreme of each of some columns of `x`, which has rows of `len` elements.
+#[inline(always)]
+fn first_of_rows<T: Number>(
+    x: &[T],
+    len: usize,
+    columns: Range<usize>,
+    out: &mut [i64],
+    holds: impl Fn(&T, &T) -> bool,
+) {
+    let n_rows = x.len() / len;
+    let row = |row: usize| &x[row * len..][columns.clone()];
+    match u32::try_from(n_rows) {
+        Ok(_) => first_extremes(0..n_rows, row, out, holds, |i| i as u32),
+        Err(_) => first_extremes(0..n_rows, row, out, holds, |i| i as i64),
+    }
+}
+
 /// The first extreme of each column among `rows`, with places that `place` makes: those of 32 bits, beside elements of as many,
 /// are half of the vectors.
 #[inline(always)]
@@ -305,6 +366,39 @@ mod tests {
                     let len = [0, 1, 2, 9, 31, 60][draw.below(6)];
                     let inner = [0, 1, 3, 40][draw.below(4)];
                     assert_twins(&ArgReduce { dtype, outer, len, inner, kind }.into(), &mut draw);
+                }
+            }
+        }
+    }
+
+    /// Lines side by side that are cut into parts, few columns and many, with equal extremes and NaN anywhere.
+    #[test]
+    fn lines_side_by_side_are_searched_in_parts() {
+        let mut draw = Draw::new(17);
+        for (outer, len, inner) in
+            [(1, 9000, 4), (2, 5001, 3), (1, 3000, 31), (1, 700, 33), (3, 40, 700), (1, 70, 2100)]
+        {
+            for kind in Extreme::ALL {
+                let x: Vec<f32> = (0..outer * len * inner)
+                    .map(|_| if draw.below(4000) == 0 { f32::NAN } else { draw.below(50) as f32 })
+                    .collect();
+                let search = ArgReduce { dtype: DType::F32, outer, len, inner, kind: *kind };
+                let name = search.to_string();
+                let places = output_of::<i64>(&search.into(), &[buffer(&x)]);
+                for (at, place) in places.into_iter().enumerate() {
+                    let line = (0..len).map(|i| x[(at / inner * len + i) * inner + at % inner]);
+                    let key = |x: f32| {
+                        if x.is_nan() {
+                            f32::MAX
+                        } else if *kind == Extreme::Max {
+                            x
+                        } else {
+                            -x
+                        }
+                    };
+                    let best = line.clone().map(key).fold(f32::MIN, f32::max);
+                    let first = line.clone().position(|x| key(x) == best);
+                    assert_eq!(Some(place as usize), first, "{name} at {at}");
                 }
             }
         }

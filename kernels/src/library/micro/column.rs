@@ -11,7 +11,7 @@ use super::pack::Strided;
 use super::parts::PartTasks;
 use super::simd::Simd;
 use super::stored::StoredElement;
-use super::strip::{most_vectors, strip};
+use super::strip::{FAR, most_vectors, strip};
 use super::tile::Shortest;
 use super::{Real, block_depth, with_scratch};
 use crate::library::view::vectorized;
@@ -40,6 +40,8 @@ pub(super) struct Column<A, T> {
     pub(super) a: *const A,
     pub(super) a_row: usize,
     pub(super) a_step: usize,
+    /// Whether the matrix is larger than caches.
+    pub(super) is_far: bool,
     /// The first vector, the distance of its elements, how many vectors there are, and their distance.
     pub(super) x: *const T,
     pub(super) x_step: isize,
@@ -236,6 +238,7 @@ impl Engine {
                 a: a.wrapping_add(rows.start * a_row + steps.start * a_step),
                 a_row,
                 a_step,
+                is_far: n_rows.saturating_mul(k) >= FAR,
                 x: x.wrapping_offset(steps.start as isize * x_step),
                 x_step,
                 vectors,
@@ -270,6 +273,15 @@ pub(super) unsafe fn column<S: Simd, P: StoredElement<S::Elem>>(x: &Column<P::St
             // Each tile has rows of its own, which are read along the memory.
             let mut i = 0;
             while i < x.rows {
+                if has_pairs(x) && x.rows - i >= EIGHT {
+                    if S::EXCHANGES && S::LANES == EIGHT {
+                        i += turned_blocks::<S, P>(x, i);
+                        continue;
+                    } else if S::Half::EXCHANGES && S::Half::LANES == EIGHT {
+                        i += turned_blocks::<S::Half, P>(x, i);
+                        continue;
+                    }
+                }
                 let mut height = 1;
                 for steps in blocks() {
                     height = row_tile::<S, P>(x, i, steps);
@@ -395,48 +407,95 @@ unsafe fn turned_rows<S: Simd, P: StoredElement<S::Elem>>(
     }
 }
 
-/// `B` blocks of eight rows whose steps are neighbours in memory; returns the number of rows. A block takes a cache line of
-/// each of its rows before the next one: rows at a power of two share the ways of one set.
+/// `B` blocks of eight rows whose steps are neighbours in memory; returns the number of rows.
 #[inline(always)]
 unsafe fn turned<S: Simd, P: StoredElement<S::Elem>, const B: usize>(
     x: &Column<P::Stored, S::Elem>,
     i: usize,
     steps: Range<usize>,
 ) -> usize {
-    let is_first = steps.start == 0;
-    let whole = steps.end - steps.len() % P::STEPS;
+    let mut starts = [[i, steps.start]; B];
+    for (block, [row, _]) in starts.iter_mut().enumerate() {
+        *row += block * EIGHT;
+    }
+    // SAFETY: the rows and steps lie inside the operands, and the rows inside the result.
+    unsafe {
+        let sums = turned_chains::<S, P, B>(x, starts, steps.len());
+        write_sums(x.c.add(i).cast(), sums, steps.start == 0);
+    }
+    EIGHT * B
+}
+
+/// Whether the blocks of steps of eight rows are computed in pairs: with fewer of them, chains of more rows keep the
+/// multipliers busy.
+fn has_pairs<A, T>(x: &Column<A, T>) -> bool {
+    let blocks = x.steps / x.depth;
+    blocks == 2 || blocks >= 4
+}
+
+/// All steps of eight rows whose steps are neighbours in memory. The chains of two blocks of steps take turns: more rows would
+/// be more streams than processors foresee, which drive each other's lines out where rows are a power of two apart. From
+/// memory, a single chain is as fast as its bytes, and reads long runs.
+#[inline(always)]
+unsafe fn turned_blocks<S: Simd, P: StoredElement<S::Elem>>(x: &Column<P::Stored, S::Elem>, i: usize) -> usize {
+    let (c, depth) = (x.c.wrapping_add(i).cast(), x.depth);
+    let mut start = 0;
+    while start < x.steps {
+        // SAFETY: the rows and steps lie inside the operands, and the rows inside the result.
+        unsafe {
+            if !x.is_far && x.steps - start >= 2 * depth {
+                for sums in turned_chains::<S, P, 2>(x, [[i, start], [i, start + depth]], depth) {
+                    write_sums(c, [sums], start == 0);
+                    start += depth;
+                }
+            } else {
+                let len = depth.min(x.steps - start);
+                write_sums(c, turned_chains::<S, P, 1>(x, [[i, start]], len), start == 0);
+                start += len;
+            }
+        }
+    }
+    EIGHT
+}
+
+/// Chains of `len` steps of eight rows each, given by their first rows and steps. A chain takes a cache line of each of its
+/// rows before the next one: rows at a power of two share the ways of one set.
+#[inline(always)]
+unsafe fn turned_chains<S: Simd, P: StoredElement<S::Elem>, const B: usize>(
+    x: &Column<P::Stored, S::Elem>,
+    starts: [[usize; 2]; B],
+    len: usize,
+) -> [[S::Elem; EIGHT]; B] {
+    let whole = len - len % P::STEPS;
     let mut square = [[S::Elem::ZERO; EIGHT]; RUN];
-    // SAFETY: the rows and steps lie inside the operands, and the rows inside the result; a vector has eight lanes.
+    let mut found = [[S::Elem::ZERO; EIGHT]; B];
+    // SAFETY: the rows and steps lie inside the operands; a vector has eight lanes.
     unsafe {
         let mut sums = [S::zero(); B];
-        for first in (steps.start..whole).step_by(RUN) {
-            for (block, sum) in sums.iter_mut().enumerate() {
-                let rows = x.a.add((i + block * EIGHT) * x.a_row + first);
-                for row in 0..EIGHT {
-                    S::prefetch(rows.wrapping_add(row * x.a_row + AHEAD).cast());
-                }
-                for k in (first..whole.min(first + RUN)).step_by(P::STEPS) {
-                    P::exchange::<S>(rows.add(k - first), x.a_row, square.as_mut_ptr());
+        for first in (0..whole).step_by(RUN) {
+            for (&[row, start], sum) in starts.iter().zip(&mut sums) {
+                let rows = x.a.add(row * x.a_row + start + first);
+                let factors = x.x.offset((start + first) as isize * x.x_step);
+                for k in (0..RUN.min(whole - first)).step_by(P::STEPS) {
+                    P::exchange::<S>(rows.add(k), x.a_row, square.as_mut_ptr());
                     for (step, column) in square[..P::STEPS].iter().enumerate() {
-                        let factor = S::splat(x.x.offset((k + step) as isize * x.x_step));
+                        let factor = S::splat(factors.offset((k + step) as isize * x.x_step));
                         *sum = S::mul_add(S::load(column.as_ptr()), factor, *sum);
                     }
                 }
             }
         }
-        let mut found = [[S::Elem::ZERO; EIGHT]; B];
-        for (found, sum) in found.iter_mut().zip(sums) {
+        for ((found, sum), [row, start]) in found.iter_mut().zip(sums).zip(starts) {
             S::store(found.as_mut_ptr(), sum);
-        }
-        for k in whole..steps.end {
-            let factor = *x.x.offset(k as isize * x.x_step);
-            for (row, sum) in found.as_flattened_mut().iter_mut().enumerate() {
-                *sum = P::element(*x.a.add((i + row) * x.a_row + k)).fused(factor, *sum);
+            for k in start + whole..start + len {
+                let factor = *x.x.offset(k as isize * x.x_step);
+                for (lane, sum) in found.iter_mut().enumerate() {
+                    *sum = P::element(*x.a.add((row + lane) * x.a_row + k)).fused(factor, *sum);
+                }
             }
         }
-        write_sums(x.c.add(i).cast(), found, is_first);
     }
-    EIGHT * B
+    found
 }
 
 /// Writes sums, or adds them to what is there.

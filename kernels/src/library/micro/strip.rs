@@ -25,10 +25,11 @@ const GROUP: usize = 4;
 /// vectors lie apart by as many more than there are, so that they do not share its sets.
 const SECTION: usize = 128;
 
-/// The most vectors of a matrix in memory, from about as many elements on as last-level caches hold. Groups cost more than
-/// tiles where these find the matrix in a cache.
+/// Elements of a matrix in memory: about as many as last-level caches hold.
+pub(super) const FAR: usize = if cfg!(test) { 1 << 15 } else { 1 << 23 };
+
+/// The most vectors of such a matrix. Groups cost more than tiles where these find the matrix in a cache.
 const MOST_VECTORS: usize = 16;
-const FAR: usize = if cfg!(test) { 1 << 15 } else { 1 << 23 };
 
 /// The most vectors for which strips are faster than tiles, by the elements of the matrix.
 pub(super) fn most_vectors(elements: usize) -> usize {
