@@ -43,7 +43,8 @@ if system == "jax":
     greatest, top, flip = lambda x, axis: x.max(axis), lambda x: lax.top_k(x, 16)[0], lambda x: np_.flip(x, (0, 1))
     tril, exp, stack, eye, ones = np_.tril, np_.exp, np_.stack, np_.eye, np_.ones
     clip, minimum, maximum, cumprod = np_.clip, np_.minimum, np_.maximum, np_.cumprod
-    argmax, whole = lambda x: x.argmax(1), lambda x: x.astype(np.int32)
+    argmax, argmax_columns = lambda x: x.argmax(1), lambda x: x.argmax(0)
+    whole = lambda x: x.astype(np.int32)
     wide = lambda x: x.astype(np.float32)
     relu6, leaky = jax.nn.relu6, lambda x: jax.nn.leaky_relu(x, 0.2)
 
@@ -138,7 +139,8 @@ else:
     tril, exp, stack, eye = torch.tril, torch.exp, torch.stack, torch.eye
     ones = lambda shape: torch.ones(*shape)
     clip, minimum, maximum, cumprod = torch.clamp, torch.minimum, torch.maximum, torch.cumprod
-    argmax, whole = lambda x: x.argmax(1), lambda x: x.int()
+    argmax, argmax_columns = lambda x: x.argmax(1), lambda x: x.argmax(0)
+    whole = lambda x: x.int()
     wide = lambda x: x.float()
     relu6, leaky = F.relu6, lambda x: F.leaky_relu(x, 0.2)
     derivative = lambda y, x: torch.autograd.grad(y.sum(), x, create_graph=True)[0]
