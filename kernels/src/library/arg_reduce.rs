@@ -43,10 +43,13 @@ const SHORT_LINES: usize = 256;
 const LONG_LINES: usize = 64;
 
 /// Few lines are cut into parts of about this many elements in all, which are reduced on all threads: up to so many lines,
-/// and into so many parts.
+/// each into 16 parts or more, with so many parts in all where there are few lines.
 const PART: usize = 1 << 14;
 const FEW_LINES: usize = 1 << 11;
 const MOST_PARTS: usize = 1 << 10;
+
+/// Elements of a part of a line at least: the first extremes of parts lie anywhere in memory when they are compared.
+const LEAST_PART: usize = 256;
 
 /// Columns of a part at most: those of a few pages of memory.
 const WIDE: usize = 2048;
@@ -99,20 +102,23 @@ impl ArgReduce {
         }
         let n_lines = self.outer * self.inner;
         let most = if n_lines <= FEW_LINES { MOST_PARTS / n_lines.clamp(1, MOST_PARTS / 16) } else { 1 };
-        let part = self.len.div_ceil((self.n() / PART).clamp(1, most)).max(1);
+        let part = self.len.div_ceil((self.n() / PART).clamp(1, most)).max(LEAST_PART);
         let parts = self.len.div_ceil(part);
-        if parts <= 1 {
-            return self.search_parts(x, out, part, &holds);
+        let n_tiles = self.outer * self.inner.div_ceil(tile_columns(self.outer, self.inner).max(1));
+        if parts <= 1 || self.outer * parts * self.inner.div_ceil(WIDE) < n_tiles {
+            return self.search_parts(x, out, self.len.max(1), &holds);
         }
         // The first extreme of each part, as its position in the whole line.
         let mut firsts = vec![0; self.outer * parts * self.inner];
         self.search_parts(x, &mut firsts, part, &holds);
-        for (at, out) in out.iter_mut().enumerate() {
-            let (o, column) = (at / self.inner, at % self.inner);
-            let value = |place: i64| x[(o * self.len + place as usize) * self.inner + column];
-            let of_part = |p: usize| firsts[(o * parts + p) * self.inner + column];
-            *out = (1..parts).fold(of_part(0), |first, p| earlier(first, of_part(p), value, &holds));
-        }
+        for_each_chunk(out, LONG_LINES, n_lines * parts * LONG_LINES, &|chunk, out| {
+            for (at, out) in (chunk * LONG_LINES..).zip(out) {
+                let (o, column) = (at / self.inner, at % self.inner);
+                let value = |place: i64| x[(o * self.len + place as usize) * self.inner + column];
+                let of_part = |p: usize| firsts[(o * parts + p) * self.inner + column];
+                *out = (1..parts).fold(of_part(0), |first, p| earlier(first, of_part(p), value, &holds));
+            }
+        });
     }
 
     /// The first extreme of each of the parts of the lines, of `part` elements, as its position in the whole line.
@@ -124,7 +130,8 @@ impl ArgReduce {
         holds: &(impl Fn(&T, &T) -> bool + Sync),
     ) {
         let parts = self.len.div_ceil(part).max(1);
-        let columns = if parts > 1 { self.inner.min(WIDE) } else { tile_columns(self.outer, self.inner) };
+        let is_whole = parts > 1 || self.inner < NARROW;
+        let columns = if is_whole { self.inner.min(WIDE) } else { tile_columns(self.outer, self.inner) };
         for_each_tile(firsts, [self.outer, parts, self.inner], [1, columns], self.n(), &|mut tile| {
             let (o, columns) = (tile.outer, tile.columns.clone());
             for p in tile.rows.clone() {
@@ -364,7 +371,7 @@ mod tests {
                 for _ in 0..30 {
                     let outer = [draw.below(4), 20, 65, 130, 300][draw.below(5)];
                     let len = [0, 1, 2, 9, 31, 60][draw.below(6)];
-                    let inner = [0, 1, 3, 40][draw.below(4)];
+                    let inner = [0, 1, 3, 17, 20, 31, 40][draw.below(7)];
                     assert_twins(&ArgReduce { dtype, outer, len, inner, kind }.into(), &mut draw);
                 }
             }
@@ -375,9 +382,17 @@ mod tests {
     #[test]
     fn lines_side_by_side_are_searched_in_parts() {
         let mut draw = Draw::new(17);
-        for (outer, len, inner) in
-            [(1, 9000, 4), (2, 5001, 3), (1, 3000, 31), (1, 700, 33), (3, 40, 700), (1, 70, 2100)]
-        {
+        for (outer, len, inner) in [
+            (1, 9000, 4),
+            (2, 5001, 3),
+            (1, 3000, 31),
+            (1, 700, 33),
+            (3, 40, 700),
+            (1, 70, 2100),
+            (1, 100, 20),
+            (7, 9, 31),
+            (1, 20_000, 40),
+        ] {
             for kind in Extreme::ALL {
                 let x: Vec<f32> = (0..outer * len * inner)
                     .map(|_| if draw.below(4000) == 0 { f32::NAN } else { draw.below(50) as f32 })

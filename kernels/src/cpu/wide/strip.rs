@@ -18,7 +18,7 @@ use super::reduce::groups_of_sums;
 use super::regs::Registers;
 use super::walk::VectorBody;
 use crate::ir::{Inst, ValueId};
-use crate::schedule::{LoopForm, Nest, Traversal};
+use crate::schedule::{FormPointer, LoopForm, Nest, Traversal};
 
 /// Bytes of the frame that the sums of a block take at most: half of what a frame has.
 const MAX_BYTES: usize = 1 << 13;
@@ -29,7 +29,7 @@ const MIN_ROWS: usize = 8;
 /// waits at each page for its first lines.
 const STREAMS: usize = 8;
 /// Instructions of the rows that are computed side by side, at most.
-const MAX_STEPS: usize = 64;
+const MAX_INSTS: usize = 64;
 /// Bytes from a pointer to an element of such a row, at most: an address adds those to a vector of the iteration.
 const MAX_DISTANCE: i64 = 1 << 30;
 
@@ -44,6 +44,22 @@ pub(super) fn strips(nest: &Nest, level: WideIsa) -> Option<LoopForm<'_>> {
     let n_rows = nest.kernel.axes[form.kept..].iter().map(|axis| axis.extent).fold(1, usize::saturating_mul);
     let is_long = block > groups_of_sums(&form, level) * level.lanes() && n_rows >= MIN_ROWS;
     (is_long && columns(block, level).saturating_mul(each) <= MAX_BYTES).then_some(form)
+}
+
+/// The rows along the last reduced axis that are computed side by side: a power of two, and 1 where something is made once
+/// for each row.
+pub(super) fn rows_side_by_side(form: &LoopForm<'_>) -> usize {
+    let (kernel, axis) = (form.kernel, form.kernel.axes.len() - 1);
+    let is_of_row = |inst: &Inst<ValueId>| matches!(inst, Inst::Index(of) if of.index() == axis);
+    if !form.loops[form.level_of(axis)].steps.is_empty() || kernel.insts.iter().any(is_of_row) {
+        return 1;
+    }
+    let bytes = |pointer: &FormPointer| pointer.at.stride(axis) * kernel.params[pointer.param].dtype.size() as i64;
+    let n_streams = form.pointers.iter().filter(|pointer| bytes(pointer) != 0).count();
+    // Addresses of all rows must fit their instructions.
+    let farthest = form.pointers.iter().map(|pointer| bytes(pointer).abs() * STREAMS as i64).max().unwrap_or(0);
+    let most = (STREAMS / n_streams.max(1)).min(MAX_INSTS / kernel.insts.len()).min(kernel.axes[axis].extent);
+    if farthest + form.farthest() > MAX_DISTANCE { 1 } else { 1 << most.max(1).ilog2() }
 }
 
 /// The columns that a block has room for: whole vectors.
@@ -134,7 +150,7 @@ impl<'a> WideLoops<'a> {
     fn strip_rows(&mut self, walk: &mut StripWalk<'_, 'a>) -> Option<()> {
         let (form, axis) = (self.form, self.n_axes() - 1);
         let extent = self.kernel.axes[axis].extent;
-        let n_rows = self.rows_side_by_side();
+        let n_rows = rows_side_by_side(form);
         let counter = self.counters[axis].unwrap_or_else(|| self.frame_cell());
         self.counters[axis] = Some(counter);
         self.e.regs.asm.mov_imm(Registers::cell(counter), 0);
@@ -160,23 +176,6 @@ impl<'a> WideLoops<'a> {
         }
         self.move_pointers(axis, -(extent as i32));
         Some(())
-    }
-
-    /// The rows along the last reduced axis that are computed side by side: a power of two, and 1 where something is made
-    /// once for each row.
-    fn rows_side_by_side(&self) -> usize {
-        let (kernel, axis) = (self.kernel, self.n_axes() - 1);
-        let is_of_row = |inst: &Inst<ValueId>| matches!(inst, Inst::Index(of) if of.index() == axis);
-        if !self.form.loops[self.form.level_of(axis)].steps.is_empty() || kernel.insts.iter().any(is_of_row) {
-            return 1;
-        }
-        let strides = (0..self.pointers.len()).map(|pointer| i64::from(self.stride(pointer, axis)));
-        let n_streams = strides.clone().filter(|&stride| stride != 0).count();
-        // Addresses of all rows must fit their instructions.
-        let farthest = strides.map(|stride| stride.abs() * STREAMS as i64).max().unwrap_or(0);
-        let n_steps = self.form.loops[self.innermost()].steps.len();
-        let most = (STREAMS / n_streams.max(1)).min(MAX_STEPS / n_steps.max(1)).min(kernel.axes[axis].extent);
-        if farthest + self.form.farthest() > MAX_DISTANCE { 1 } else { 1 << most.max(1).ilog2() }
     }
 
     /// Lets the sums of the first column of a block lie where the frame has room for them.
@@ -226,13 +225,19 @@ impl<'a> WideLoops<'a> {
     fn add_to_strip(&mut self, n_rows: usize) -> Option<()> {
         let (n_groups, n_reductions) = (self.groups.len(), self.form.reductions.len());
         let places = (0..n_reductions).flat_map(|n| (0..n_groups).map(move |g| (n, g)));
-        let mut sums: Vec<WideVal> = places.clone().map(|(n, g)| self.load_sum(n, g)).collect();
+        let mut sums: Vec<WideVal> = vec![];
         for row in 0..n_rows {
             self.row = row as i32;
             self.steps(&self.form.loops[self.innermost()].steps)?;
-            for ((n, g), sum) in places.clone().zip(&mut sums) {
+            for (at, (n, g)) in places.clone().enumerate() {
+                let sum = if row == 0 { self.load_sum(n, g) } else { sums[at].clone() };
                 let x = self.reduced(n, g)?;
-                *sum = self.e.combine(self.form.reductions[n].op, sum, &x)?;
+                let sum = self.e.combine(self.form.reductions[n].op, &sum, &x)?;
+                if row == 0 {
+                    sums.push(sum);
+                } else {
+                    sums[at] = sum;
+                }
             }
         }
         self.row = 0;

@@ -1,4 +1,4 @@
-//! Products with one column or one row: a matrix times a vector. Rows of the matrix are lanes, and nothing is packed.
+//! Products with one column or a few rows: a matrix times vectors. Rows of the matrix are lanes, and nothing is packed.
 //!
 //! The panels of other products would leave all lanes of a vector empty except one. The chains of additions are those of
 //! [`super::drive`], so that no bit differs: blocks of steps in order, and the parts of a long sum, each a task of its own.
@@ -294,6 +294,7 @@ pub(super) unsafe fn column<S: Simd, P: StoredElement<S::Elem>>(x: &Column<P::St
         for steps in blocks() {
             let mut i = 0;
             while x.rows - i >= WIDE {
+                // All strips have about as many rows, so that few are left.
                 i += strip::<S, P>(x, i, steps.clone());
             }
             while i < x.rows {
@@ -630,7 +631,10 @@ mod tests {
         for (unit, [rows, k]) in [WIDE, FEW_ROWS].into_iter().flat_map(|unit| {
             [[16, 1 << 20], [31, 1 << 19], [128, 100_000], [2048, 2048], [8000, 100]].map(|shape| (unit, shape))
         }) {
-            let tasks = PartTasks::new([rows, 1, k], unit);
+            let tasks = match unit {
+                WIDE => PartTasks::of_blocks([rows, 1, k], unit, true),
+                _ => PartTasks::new([rows, 1, k], unit),
+            };
             assert!(tasks.n_tasks() >= 8, "{tasks:?}");
         }
     }

@@ -15,6 +15,9 @@ const TASKS: usize = 16;
 /// Elements of a matrix from which on runs of memory outweigh what is added once more for each block.
 pub(super) const LARGE: usize = if cfg!(test) { 1 << 14 } else { 1 << 18 };
 
+/// Sums of all blocks that wait to be added at most.
+const MOST_SUMS: usize = 1 << 22;
+
 /// How the rows and steps of a product are divided between tasks.
 #[derive(Debug)]
 pub(super) struct PartTasks {
@@ -49,10 +52,14 @@ impl PartTasks {
         if !divides {
             return PartTasks { shares: 1, ..tasks };
         }
-        if tasks.parts > 1 || m.saturating_mul(k) < LARGE {
+        let n_sums = m.saturating_mul(n).saturating_mul(parts);
+        if tasks.parts > 1 || m.saturating_mul(k) < LARGE || n_sums > MOST_SUMS {
             return tasks;
         }
-        PartTasks { part, parts, shares: power_of_two(tasks.shares.div_ceil(parts)), ..tasks }
+        // Where threads cannot have as many tasks each, these are smaller.
+        let wanted = if parts.is_power_of_two() { tasks.shares } else { 2 * tasks.shares };
+        let shares = wanted.div_ceil(parts).next_power_of_two().min(m / unit).max(1);
+        PartTasks { part, parts, shares, ..tasks }
     }
 
     pub(super) fn n_tasks(&self) -> usize {
@@ -76,8 +83,12 @@ mod tests {
     fn tasks_cover_rows_and_steps_once() {
         let shapes = [16, 31, 100, 128, 1000, 5000].into_iter().flat_map(|m| [1, 2, 3, 5, 10, 31].map(|n| [m, n]));
         for ([m, n], unit) in shapes.flat_map(|shape| [4, 8, 16, 32, 64, 256].map(|unit| (shape, unit))) {
-            for k in [1, 300, 2048, 100_000] {
-                let tasks = PartTasks::new([m, n, k], unit);
+            for (k, kind) in [1, 300, 2048, 100_000].into_iter().flat_map(|k| (0..3).map(move |kind| (k, kind))) {
+                let tasks = match kind {
+                    0 => PartTasks::new([m, n, k], unit),
+                    _ => PartTasks::of_blocks([m, n, k], unit, kind == 1),
+                };
+                assert!(kind < 2 || tasks.shares == 1, "{tasks:?}");
                 let mut covered = vec![0; tasks.parts];
                 for task in 0..tasks.n_tasks() {
                     let (part, rows, steps) = tasks.of(task);

@@ -12,10 +12,9 @@ use super::parts::LARGE;
 use super::simd::Simd;
 use super::stored::StoredElement;
 
-/// Sums of a strip at most, of all vectors.
+/// Sums of a strip at most, of all vectors, and rows: those of a few pages of memory, whose sums the nearest cache holds; half
+/// of them where elements have 64 bits.
 const SUMS: usize = 8192;
-
-/// Rows of a strip at most: those of a few pages of memory, whose sums the nearest cache holds.
 const MOST_ROWS: usize = 4096;
 
 /// Vectors whose factors of some steps are at hand at one time.
@@ -60,7 +59,9 @@ pub(super) unsafe fn strip<S: Simd, P: StoredElement<S::Elem>>(
     i: usize,
     steps: Range<usize>,
 ) -> usize {
-    let n = (x.rows - i).min(MOST_ROWS).min(SUMS / x.vectors - SECTION) / S::LANES * S::LANES;
+    let (left, words) = (x.rows - i, size_of::<S::Elem>().div_ceil(size_of::<f32>()));
+    let most = (MOST_ROWS / words).min(SUMS / words / x.vectors - SECTION);
+    let n = left.div_ceil(left.div_ceil(most)).next_multiple_of(S::LANES).min(left.min(most) / S::LANES * S::LANES);
     let mut memory = [MaybeUninit::<S::Elem>::uninit(); SUMS];
     let sums = StripSums { data: memory.as_mut_ptr().cast::<S::Elem>(), pitch: n + SECTION };
     let mut k = steps.start;

@@ -1,7 +1,7 @@
 //! Sums of columns, row by row.
 
 use super::*;
-use crate::cpu::wide::strip::strips;
+use crate::cpu::wide::strip::{rows_side_by_side, strips};
 
 /// Over `[items, rows, columns]`: a formula of each element, its row and its column, which is stored; and of each column
 /// its sum with what only the column has, the largest element as another dtype, and whether one is positive. Without
@@ -46,8 +46,10 @@ fn columns_row_by_row_have_the_bits_of_cranelift() {
                 let kernel = columns_of_rows(size, dtype, n_reductions, has_rows);
                 assert_eq!(kernel.verify(), Ok(()));
                 let nests = schedule(&kernel).nests;
-                let in_strips = |level: &WideIsa| nests.iter().filter(|nest| strips(nest, *level).is_some()).count();
-                n_strips += levels().iter().map(in_strips).sum::<usize>();
+                for form in levels().iter().flat_map(|level| nests.iter().filter_map(|nest| strips(nest, *level))) {
+                    n_strips += 1;
+                    assert_eq!(rows_side_by_side(&form) == 1, has_rows, "{}", form.kernel);
+                }
                 let name = format!("{size:?} of {dtype}, {n_reductions} reductions, rows: {has_rows}");
                 n_wide += check(&kernel, &random_inputs(&kernel, n as u64), &name);
             }
@@ -84,6 +86,7 @@ fn columns_row_by_row_stay_within_their_buffers() {
 /// A sum of columns and nothing else: of rows side by side, of all of them, and of what is left.
 #[test]
 fn plain_sums_of_columns_have_the_bits_of_cranelift() {
+    let mut n_strips = 0;
     for (n, (dtype, op)) in
         [(DType::F32, ReductionOp::Sum), (DType::F64, ReductionOp::Max), (DType::I32, ReductionOp::Sum)]
             .iter()
@@ -97,10 +100,16 @@ fn plain_sums_of_columns_have_the_bits_of_cranelift() {
             let value = k.load(x, Affine::new(0, &[columns as i64, 1]));
             k.store(to, Affine::new(0, &[0, 1]), value.reduce(*op));
             let kernel = k.finish();
+            let nests = schedule(&kernel).nests;
+            for form in levels().into_iter().filter_map(|level| strips(&nests[0], level)) {
+                assert_eq!(rows_side_by_side(&form), 8, "{rows} by {columns} of {dtype}");
+                n_strips += 1;
+            }
             let n_wide = check(&kernel, &random_inputs(&kernel, n as u64), &format!("{rows} by {columns} of {dtype}"));
             assert!(n_wide >= levels().len(), "{rows} by {columns} of {dtype}");
         }
     }
+    assert!(n_strips >= 5 * levels().len(), "{n_strips}");
 }
 
 /// Distances along axes that vectors do not lie along may be those of large arrays.
