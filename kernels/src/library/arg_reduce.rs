@@ -42,8 +42,8 @@ descriptor! {
 const SHORT_LINES: usize = 256;
 const LONG_LINES: usize = 64;
 
-/// Few lines are cut into parts of about this many elements in all, which are reduced on all threads: up to so many lines,
-/// each into 16 parts or more, with so many parts in all where there are few lines.
+/// Few lines, so many at most, are cut into parts, which are reduced on all threads: of about so many elements of all lines, and
+/// each line into 16 parts at most, or, where there are fewer than 64 lines, all of them into so many.
 const PART: usize = 1 << 14;
 const FEW_LINES: usize = 1 << 11;
 const MOST_PARTS: usize = 1 << 10;

@@ -11,7 +11,7 @@ use super::pack::Strided;
 use super::parts::PartTasks;
 use super::simd::Simd;
 use super::stored::StoredElement;
-use super::strip::{FAR, most_vectors, strip};
+use super::strip::{Column, FAR, most_vectors, strip};
 use super::tile::Shortest;
 use super::{Real, block_depth, with_scratch};
 use crate::library::view::vectorized;
@@ -28,38 +28,6 @@ const WIDE: usize = 256;
 /// Steps after which rows are asked for anew, those of a cache line or two, and how many steps ahead.
 const RUN: usize = 16;
 const AHEAD: usize = 64;
-
-/// Rows of a matrix times a vector: element (i, k) of the matrix is at `a + i * a_row + k * a_step`.
-pub(super) struct Column<A, T> {
-    /// Rows, which lie one after the other in the result.
-    pub(super) rows: usize,
-    /// Length of the sums, and of their chains.
-    pub(super) steps: usize,
-    pub(super) depth: usize,
-    /// The matrix, the distance of its rows and that of its steps, one of which is 1.
-    pub(super) a: *const A,
-    pub(super) a_row: usize,
-    pub(super) a_step: usize,
-    /// Whether the matrix is larger than caches.
-    pub(super) is_far: bool,
-    /// The first vector, the distance of its elements, how many vectors there are, and their distance.
-    pub(super) x: *const T,
-    pub(super) x_step: isize,
-    pub(super) vectors: usize,
-    pub(super) x_vector: isize,
-    /// The result of the first vector, and the distance of those of two.
-    pub(super) c: *mut T,
-    pub(super) c_vector: usize,
-}
-
-impl<A, T> Column<A, T> {
-    /// One of its vectors alone.
-    fn vector(&self, vector: usize) -> Column<A, T> {
-        let (x, c) =
-            (self.x.wrapping_offset(vector as isize * self.x_vector), self.c.wrapping_add(vector * self.c_vector));
-        Column { x, c, vectors: 1, ..*self }
-    }
-}
 
 /// Computes the rows of a column.
 pub(super) type ColumnKernel<A, T> = unsafe fn(&Column<A, T>);

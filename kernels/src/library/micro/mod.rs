@@ -46,7 +46,7 @@ mod window;
 use std::ops::{Add, Range};
 
 pub(crate) use attention::{HeadGradients, HeadOperand, HeadResult, HeadTerms, Heads};
-use column::{Column, ColumnKernel};
+use column::ColumnKernel;
 pub(crate) use column::{ColumnExtents, is_streamed};
 use depthwise::{DepthwiseGradient, DepthwiseSums};
 pub(crate) use depthwise::{DepthwiseTaps, has_whole_vectors};
@@ -70,6 +70,7 @@ use sliding::Sliding;
 use small::Unpacked;
 pub(crate) use small::{MAX_TURNED, multiply_turned, multiply_unpacked};
 pub(crate) use softmax::SoftmaxReal;
+use strip::Column;
 use tile::{Block, Lines};
 pub(crate) use window::{PixelRows, TapRows, Window, WindowAxis};
 

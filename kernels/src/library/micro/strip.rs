@@ -7,7 +7,6 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::column::Column;
 use super::parts::LARGE;
 use super::simd::Simd;
 use super::stored::StoredElement;
@@ -41,8 +40,40 @@ pub(super) fn most_vectors(elements: usize) -> usize {
     }
 }
 
+/// Rows of a matrix times some vectors: element (i, k) of the matrix is at `a + i * a_row + k * a_step`.
+pub(super) struct Column<A, T> {
+    /// Rows, which lie one after the other in the result.
+    pub(super) rows: usize,
+    /// Length of the sums, and of their chains.
+    pub(super) steps: usize,
+    pub(super) depth: usize,
+    /// The matrix, the distance of its rows and that of its steps, one of which is 1.
+    pub(super) a: *const A,
+    pub(super) a_row: usize,
+    pub(super) a_step: usize,
+    /// Whether the matrix is larger than caches.
+    pub(super) is_far: bool,
+    /// The first vector, the distance of its elements, how many vectors there are, and their distance.
+    pub(super) x: *const T,
+    pub(super) x_step: isize,
+    pub(super) vectors: usize,
+    pub(super) x_vector: isize,
+    /// The result of the first vector, and the distance of those of two.
+    pub(super) c: *mut T,
+    pub(super) c_vector: usize,
+}
+
+impl<A, T> Column<A, T> {
+    /// One of its vectors alone.
+    pub(super) fn vector(&self, vector: usize) -> Column<A, T> {
+        let (x, c) =
+            (self.x.wrapping_offset(vector as isize * self.x_vector), self.c.wrapping_add(vector * self.c_vector));
+        Column { x, c, vectors: 1, ..*self }
+    }
+}
+
 /// Where the sums of a strip wait: those of a vector follow each other, `pitch` behind those of the vector before.
-struct StripSums<T> {
+struct WaitingSums<T> {
     data: *mut T,
     pitch: usize,
 }
@@ -63,7 +94,7 @@ pub(super) unsafe fn strip<S: Simd, P: StoredElement<S::Elem>>(
     let most = (MOST_ROWS / words).min(SUMS / words / x.vectors - SECTION);
     let n = left.div_ceil(left.div_ceil(most)).next_multiple_of(S::LANES).min(left.min(most) / S::LANES * S::LANES);
     let mut memory = [MaybeUninit::<S::Elem>::uninit(); SUMS];
-    let sums = StripSums { data: memory.as_mut_ptr().cast::<S::Elem>(), pitch: n + SECTION };
+    let sums = WaitingSums { data: memory.as_mut_ptr().cast::<S::Elem>(), pitch: n + SECTION };
     let mut k = steps.start;
     // SAFETY: the rows and steps lie inside the operands, and the rows inside the result; the first pass writes all sums.
     unsafe {
@@ -93,7 +124,7 @@ pub(super) unsafe fn strip<S: Simd, P: StoredElement<S::Elem>>(
 unsafe fn passes<S: Simd, P: StoredElement<S::Elem>, const N: usize>(
     x: &Column<P::Stored, S::Elem>,
     [i, n, k]: [usize; 3],
-    sums: &StripSums<S::Elem>,
+    sums: &WaitingSums<S::Elem>,
     is_first: bool,
 ) -> usize {
     let section = if x.vectors > GROUP { SECTION } else { n };
@@ -123,7 +154,7 @@ unsafe fn pass<S: Simd, P: StoredElement<S::Elem>, const N: usize, const V: usiz
     x: &Column<P::Stored, S::Elem>,
     [i, k]: [usize; 2],
     (first, rows): (usize, Range<usize>),
-    sums: &StripSums<S::Elem>,
+    sums: &WaitingSums<S::Elem>,
     is_first: bool,
 ) -> usize {
     // SAFETY: handed on from the strip.
