@@ -229,16 +229,12 @@ impl<'a> WideLoops<'a> {
         for row in 0..n_rows {
             self.row = row as i32;
             self.steps(&self.form.loops[self.innermost()].steps)?;
-            for (at, (n, g)) in places.clone().enumerate() {
-                let sum = if row == 0 { self.load_sum(n, g) } else { sums[at].clone() };
+            let made = places.clone().enumerate().map(|(at, (n, g))| {
+                let sum = sums.get(at).cloned().unwrap_or_else(|| self.load_sum(n, g));
                 let x = self.reduced(n, g)?;
-                let sum = self.e.combine(self.form.reductions[n].op, &sum, &x)?;
-                if row == 0 {
-                    sums.push(sum);
-                } else {
-                    sums[at] = sum;
-                }
-            }
+                self.e.combine(self.form.reductions[n].op, &sum, &x)
+            });
+            sums = made.collect::<Option<_>>()?;
         }
         self.row = 0;
         for ((n, g), sum) in places.zip(sums) {

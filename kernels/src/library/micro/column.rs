@@ -262,7 +262,6 @@ pub(super) unsafe fn column<S: Simd, P: StoredElement<S::Elem>>(x: &Column<P::St
         for steps in blocks() {
             let mut i = 0;
             while x.rows - i >= WIDE {
-                // All strips have about as many rows, so that few are left.
                 i += strip::<S, P>(x, i, steps.clone());
             }
             while i < x.rows {

@@ -92,6 +92,7 @@ pub(super) unsafe fn strip<S: Simd, P: StoredElement<S::Elem>>(
 ) -> usize {
     let (left, words) = (x.rows - i, size_of::<S::Elem>().div_ceil(size_of::<f32>()));
     let most = (MOST_ROWS / words).min(SUMS / words / x.vectors - SECTION);
+    // All strips have about as many rows, so that few are left behind the last one.
     let n = left.div_ceil(left.div_ceil(most)).next_multiple_of(S::LANES).min(left.min(most) / S::LANES * S::LANES);
     let mut memory = [MaybeUninit::<S::Elem>::uninit(); SUMS];
     let sums = WaitingSums { data: memory.as_mut_ptr().cast::<S::Elem>(), pitch: n + SECTION };
