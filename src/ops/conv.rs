@@ -128,14 +128,16 @@ impl Conv2d {
 }
 
 impl Conv2dInputGrad {
-    fn conv(&self) -> Conv2d {
+    /// The forward pass.
+    pub(crate) fn conv(&self) -> Conv2d {
         let Conv2dInputGrad { stride, padding, dilation, groups, .. } = *self;
         Conv2d { stride, padding, dilation, groups }
     }
 }
 
 impl Conv2dFilterGrad {
-    fn conv(&self) -> Conv2d {
+    /// The forward pass.
+    pub(crate) fn conv(&self) -> Conv2d {
         let Conv2dFilterGrad { stride, padding, dilation, groups, .. } = *self;
         Conv2d { stride, padding, dilation, groups }
     }

@@ -7,6 +7,7 @@
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
+mod convolution;
 mod cse;
 mod dce;
 mod element;

@@ -6,6 +6,7 @@
 use retape_runtime::{DType, Scalar};
 use smallvec::SmallVec;
 
+use super::convolution::{conv_filter_grad_is_product, conv_input_grad_is_product, conv_is_product};
 use super::rewrite::{RewriteSite, Rule, rules};
 use crate::ops::{Add, Div, Mul, Neg, Op, Reduction, Reshape, Select, Sub};
 use crate::types::ValueId;
@@ -38,6 +39,9 @@ pub(super) const RULES: &[Rule] = rules![
     pad_same,
     reduce_nothing,
     reduce_extent_one,
+    conv_is_product,
+    conv_input_grad_is_product,
+    conv_filter_grad_is_product,
 ];
 
 /// The argument of the negation that a value is, if it is one.

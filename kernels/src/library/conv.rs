@@ -466,14 +466,14 @@ impl Conv2d {
         let chain = lines_of_chain([out_height, out_width]);
         let taps = [self.kernel_height, self.kernel_width, n_in];
         let (least, has_tasks) = match self.filter_of_group() {
-            // Otherwise each channel would have a product of its own.
-            _ if self.groups > 1 && [n_in, n_out] == [1, 1] => (1, true),
+            // Otherwise each group would have a product of its own.
+            _ if self.has_small_groups() => (1, true),
             0..=MOST_LIGHT => (64, true),
             _ => (32, has_many_parts(self.batch, taps, n_out)),
         };
         self.batch > 0
             && out_height * out_width >= least
-            && self.kernel_height * self.kernel_width > 1
+            && (self.kernel_height * self.kernel_width > 1 || self.has_small_groups())
             && has_tasks
             && self.holds(chain)
     }
