@@ -4,6 +4,7 @@
 //! Outputs whose taps are all inside the image share their weights, some at a time; those at its sides find zeros for the
 //! other taps.
 
+use std::array;
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -11,6 +12,7 @@ use smallvec::SmallVec;
 use super::drive::Engine;
 use super::simd::Simd;
 use super::tile::Shortest;
+use super::unrolled::each_row;
 use super::window::WindowAxis;
 use super::{Level, Real};
 
@@ -174,24 +176,132 @@ pub(crate) fn has_whole_vectors<T: Real>(level: Level, channels: usize) -> bool 
 /// multiple of the shortest vector's lanes, and so are the outputs writable, which nobody else uses.
 #[inline(always)]
 pub(super) unsafe fn depthwise_sums<S: Simd>(x: &DepthwiseSums<'_, S::Elem>) {
-    // SAFETY: handed on.
+    let WindowAxis { taps, stride, dilation, .. } = x.taps.x;
+    // SAFETY: handed on; taps that follow each other do so by a pixel, in one of the two directions.
     unsafe {
-        match x.taps.x.taps {
-            3 => line::<S, 3>(x),
-            _ => line::<S, 0>(x),
+        match taps {
+            3 if stride == 1 && dilation.abs() == 1 => neighbours::<S, 3, { OUTPUTS + 2 }>(x),
+            5 if stride == 1 && dilation.abs() == 1 => neighbours::<S, 5, { OUTPUTS + 4 }>(x),
+            7 if stride == 1 && dilation.abs() == 1 => neighbours::<S, 7, { OUTPUTS + 6 }>(x),
+            _ => line::<S>(x),
         }
     }
 }
 
-/// [`depthwise_sums`] of `T` taps along a line, or of any number if that is 0.
+/// The `P` pixels that some neighbouring outputs meet with neighbouring taps, and these outputs, in the order of the taps.
+struct Neighbours<const P: usize> {
+    places: [usize; P],
+    /// The first output, and elements from each to the next.
+    output: usize,
+    step: isize,
+    outputs: usize,
+}
+
+/// [`depthwise_sums`] of `T` taps along a line that meet neighbouring pixels, as outputs do: the `P` pixels of some outputs
+/// are loaded once for all taps.
 #[inline(always)]
-unsafe fn line<S: Simd, const T: usize>(x: &DepthwiseSums<'_, S::Elem>) {
+unsafe fn neighbours<S: Simd, const T: usize, const P: usize>(x: &DepthwiseSums<'_, S::Elem>) {
+    let DepthwiseTaps { x: WindowAxis { outputs: n, offset, extent, dilation, .. }, channels, .. } = x.taps;
+    let outputs = OUTPUTS.min(*n);
+    let mut at = 0;
+    while at < *n {
+        // The last ones may be some of those before, whose sums do not change.
+        let first = at.min(n - outputs);
+        let output = if *dilation > 0 { first } else { first + outputs - 1 };
+        let start = output as isize + offset;
+        let place = |pixel: usize| usize::try_from(start + pixel as isize * dilation).ok().filter(|at| at < extent);
+        let is_inside = place(0).is_some() && place(P - 1).is_some();
+        let places = array::from_fn(|pixel| place(pixel).map_or(BESIDE, |at| at * channels));
+        let group = Neighbours { places, output, step: *dilation * x.out_step as isize, outputs };
+        // SAFETY: these outputs are there, and all pixels that are not `BESIDE`.
+        unsafe {
+            if is_inside {
+                group_of_neighbours::<S, T, P, false>(x, &group);
+            } else {
+                group_of_neighbours::<S, T, P, true>(x, &group);
+            }
+        }
+        at = first + outputs;
+    }
+}
+
+/// Some outputs with all channels: whole vectors first.
+#[inline(always)]
+unsafe fn group_of_neighbours<S: Simd, const T: usize, const P: usize, const SIDE: bool>(
+    x: &DepthwiseSums<'_, S::Elem>,
+    group: &Neighbours<P>,
+) {
+    // SAFETY: handed on.
+    unsafe {
+        let (channels, mut channel) = (x.taps.channels, 0);
+        while channel + S::LANES <= channels {
+            vector_of_neighbours::<S, T, P, SIDE>(x, group, channel);
+            channel += S::LANES;
+        }
+        if channel + S::Half::LANES <= channels {
+            vector_of_neighbours::<S::Half, T, P, SIDE>(x, group, channel);
+            channel += S::Half::LANES;
+        }
+        while channel < channels {
+            vector_of_neighbours::<Shortest<S>, T, P, SIDE>(x, group, channel);
+            channel += Shortest::<S>::LANES;
+        }
+    }
+}
+
+/// One vector of channels, from `channel` on, of some outputs.
+#[inline(always)]
+unsafe fn vector_of_neighbours<S: Simd, const T: usize, const P: usize, const SIDE: bool>(
+    x: &DepthwiseSums<'_, S::Elem>,
+    group: &Neighbours<P>,
+    channel: usize,
+) {
+    // SAFETY: the channels of these outputs exist.
+    unsafe {
+        let mut sums = [S::zero(); OUTPUTS];
+        let (mut starts, zeros) = (x.taps.weights.as_ptr(), x.zeros.add(channel));
+        let step = x.taps.x.dilation * x.taps.channels as isize;
+        for line in x.lines {
+            let mut weights = [S::zero(); T];
+            for weight in &mut weights {
+                *weight = S::load(x.filter.add(*starts + channel));
+                starts = starts.add(1);
+            }
+            let line = line.add(channel);
+            let mut next = line.wrapping_add(group.places[0]);
+            each_row!(number < P {
+                let pixel = S::load(match group.places[number] {
+                    _ if !SIDE => next,
+                    BESIDE => zeros,
+                    place => line.add(place),
+                });
+                next = next.wrapping_offset(step);
+                for (tap, weight) in weights.into_iter().enumerate() {
+                    if tap <= number && number - tap < OUTPUTS {
+                        sums[number - tap] = S::mul_add(pixel, weight, sums[number - tap]);
+                    }
+                }
+            });
+        }
+        let mut out = x.out.add(group.output * x.out_step + channel);
+        for (number, sum) in sums.into_iter().enumerate() {
+            if number < group.outputs {
+                S::store(out, sum);
+                out = out.wrapping_offset(group.step);
+            }
+        }
+    }
+}
+
+/// [`depthwise_sums`] of any number of taps along a line.
+#[inline(always)]
+unsafe fn line<S: Simd>(x: &DepthwiseSums<'_, S::Elem>) {
     let DepthwiseTaps { x: axis, inside, places, .. } = x.taps;
     // SAFETY: the outputs are there.
     unsafe {
         let (first, sides) = places.split_at(axis.taps.min(places.len()));
         for (number, output) in x.taps.at_sides().enumerate() {
-            group::<S, T, 1, true>(x, &sides[number * axis.taps..][..axis.taps], 0, output);
+            group::<S, 1, true>(x, &sides[number * axis.taps..][..axis.taps], 0, output);
         }
         let mut at = 0;
         while at < inside.len() {
@@ -199,13 +309,13 @@ unsafe fn line<S: Simd, const T: usize>(x: &DepthwiseSums<'_, S::Elem>) {
             at = if inside.len() >= OUTPUTS { at.min(inside.len() - OUTPUTS) } else { at };
             let left = inside.len() - at;
             if left >= OUTPUTS {
-                group::<S, T, OUTPUTS, false>(x, first, at, inside.start + at);
+                group::<S, OUTPUTS, false>(x, first, at, inside.start + at);
                 at += OUTPUTS;
             } else if left >= OUTPUTS / 2 {
-                group::<S, T, { OUTPUTS / 2 }, false>(x, first, at, inside.start + at);
+                group::<S, { OUTPUTS / 2 }, false>(x, first, at, inside.start + at);
                 at += OUTPUTS / 2;
             } else {
-                group::<S, T, 1, false>(x, first, at, inside.start + at);
+                group::<S, 1, false>(x, first, at, inside.start + at);
                 at += 1;
             }
         }
@@ -214,7 +324,7 @@ unsafe fn line<S: Simd, const T: usize>(x: &DepthwiseSums<'_, S::Elem>) {
 
 /// Some outputs from number `output` on, whose pixels lie `at` outputs behind the places: whole vectors of channels first.
 #[inline(always)]
-unsafe fn group<S: Simd, const T: usize, const N: usize, const SIDE: bool>(
+unsafe fn group<S: Simd, const N: usize, const SIDE: bool>(
     x: &DepthwiseSums<'_, S::Elem>,
     places: &[usize],
     at: usize,
@@ -224,15 +334,15 @@ unsafe fn group<S: Simd, const T: usize, const N: usize, const SIDE: bool>(
     unsafe {
         let (channels, mut channel) = (x.taps.channels, 0);
         while channel + S::LANES <= channels {
-            vector::<S, T, N, SIDE>(x, places, [at, output], channel);
+            vector::<S, N, SIDE>(x, places, [at, output], channel);
             channel += S::LANES;
         }
         if channel + S::Half::LANES <= channels {
-            vector::<S::Half, T, N, SIDE>(x, places, [at, output], channel);
+            vector::<S::Half, N, SIDE>(x, places, [at, output], channel);
             channel += S::Half::LANES;
         }
         while channel < channels {
-            vector::<Shortest<S>, T, N, SIDE>(x, places, [at, output], channel);
+            vector::<Shortest<S>, N, SIDE>(x, places, [at, output], channel);
             channel += Shortest::<S>::LANES;
         }
     }
@@ -240,7 +350,7 @@ unsafe fn group<S: Simd, const T: usize, const N: usize, const SIDE: bool>(
 
 /// One vector of channels, from `channel` on, of some outputs.
 #[inline(always)]
-unsafe fn vector<S: Simd, const T: usize, const N: usize, const SIDE: bool>(
+unsafe fn vector<S: Simd, const N: usize, const SIDE: bool>(
     x: &DepthwiseSums<'_, S::Elem>,
     places: &[usize],
     [at, output]: [usize; 2],
@@ -251,7 +361,6 @@ unsafe fn vector<S: Simd, const T: usize, const N: usize, const SIDE: bool>(
         // Not used for a single output, whose stride can be any number.
         let step = (x.taps.x.stride as usize).wrapping_mul(x.taps.channels);
         let first = at.wrapping_mul(step).wrapping_add(channel);
-        let places = if T == 0 { places } else { places.get_unchecked(..T) };
         let mut sums = [S::zero(); N];
         let mut weights = x.taps.weights.as_ptr();
         for line in x.lines {
