@@ -160,6 +160,13 @@ fn reads_in_place<T>(kernels: &Kernels<T>, m: usize, row: usize, k: usize) -> bo
     m <= few_rows || is_near
 }
 
+/// The same for a part of a product that is cut along k, which one task computes.
+fn reads_part_in_place<T>(kernels: &Kernels<T>, m: usize, row: usize, k: usize) -> bool {
+    /// Bytes of a block of steps that come from memory quickly in whichever order.
+    const NEAR: usize = 128 << 10;
+    m <= FEW_PANELS * kernels.heights[0] || row.saturating_mul(block_depth(k)).saturating_mul(size_of::<T>()) <= NEAR
+}
+
 /// Sums of the elements from `at` on of partial results of `size` elements, in order.
 #[inline(always)]
 pub(super) fn add_up<T: Real>(to: &mut [T], partial: &[T], at: usize, size: usize) {
@@ -230,12 +237,21 @@ impl Engine {
         let kernels = T::kernels(self.level);
         let size = x.m * x.n;
         let parts = x.k.div_ceil(part);
+        let columns = self.columns_in_place(&kernels, x, |row| reads_part_in_place(&kernels, x.m, row, x.k));
+        let copies = self.copies_rows(&kernels, x.a);
         with_scratch::<T, _>(size * parts, |partial| {
             let all = Output { data: partial.as_mut_ptr(), stride: x.n, rows: None };
             (self.parallel_for)(parts, &|p| {
-                let steps = p * part..((p + 1) * part).min(x.k);
+                let (steps, c) = (p * part..((p + 1) * part).min(x.k), all.row(p * x.m));
+                let source = if copies { x.a.rows() } else { None };
                 // SAFETY: part `p` of the scratch, which no other task uses.
-                unsafe { alone(&kernels, x, steps, all.row(p * x.m), x.n) }
+                unsafe {
+                    match &columns {
+                        Some(columns) => ProductTask { kernels: &kernels, product: x, packed: None, columns, source }
+                            .tile(&(0..x.m), &(0..x.n), &steps, c, x.n),
+                        None => alone(&kernels, x, steps, c, x.n),
+                    }
+                }
             });
             // SAFETY: by the contract of `multiply`.
             unsafe { self.add_parts(partial, [x.m, x.n], &x.out) };
@@ -273,13 +289,7 @@ impl Engine {
     fn multiply_by_tiles<T: Real>(&self, x: &Product<'_, T>, done: Done<'_>) {
         let kernels = T::kernels(self.level);
         let width = kernels.width;
-        // Packing pays where panels would come from far away more than once.
-        let is_staged = kernels.is_quick;
-        let direct = x.b.direct().filter(|&(_, row)| self.unpacked && reads_in_place(&kernels, x.m, row, x.k));
-        if let Some((data, row)) = direct {
-            let (source, whole) = (ColumnSource::Operand, x.n / width * width);
-            let columns =
-                Columns { source, data, width, row, panel: width, block: row, cols: 0..x.n, whole, is_staged };
+        if let Some(columns) = self.columns_in_place(&kernels, x, |row| reads_in_place(&kernels, x.m, row, x.k)) {
             self.tiles(&kernels, x, &columns, done);
             return;
         }
@@ -314,6 +324,25 @@ impl Engine {
                 self.tiles(&kernels, x, &columns, done);
             });
         }
+    }
+
+    /// All columns of B where they lie, if that pays by the number of elements from row to row.
+    fn columns_in_place<T: Real>(
+        &self,
+        kernels: &Kernels<T>,
+        x: &Product<'_, T>,
+        pays: impl Fn(usize) -> bool,
+    ) -> Option<Columns<T>> {
+        let (source, width, is_staged) = (ColumnSource::Operand, kernels.width, kernels.is_quick);
+        let (data, row) = x.b.direct().filter(|&(_, row)| self.unpacked && pays(row))?;
+        let (cols, whole) = (0..x.n, x.n / width * width);
+        Some(Columns { source, data, width, row, panel: width, block: row, cols, whole, is_staged })
+    }
+
+    /// Whether rows of A are copied while they multiply, or read in place: not where rows are neighbours, by which long
+    /// vectors lose.
+    fn copies_rows<T: Real>(&self, kernels: &Kernels<T>, a: &dyn PanelSource<T>) -> bool {
+        self.unpacked && (kernels.is_short() || a.layout() == Layout::Chunked)
     }
 
     /// Packs row panels, given by their rows, of `k` steps: for each block of steps, all panels.
@@ -389,9 +418,7 @@ impl Engine {
         let is_turned = x.a.layout() == Layout::Interleaved;
         let turns = is_turned && !kernels.is_short() && grid.across > 1 && n_shared <= STRIP[1];
         let shares = turns || columns.source == ColumnSource::Tasks && grid.across > 2 && n_shared <= STRIP[0];
-        // Rows of A whose steps are neighbours are copied while they multiply, or read in place; where rows are neighbours,
-        // long vectors lose by it.
-        let copies = self.unpacked && !shares && (kernels.is_short() || !is_turned);
+        let copies = !shares && self.copies_rows(kernels, x.a);
         // A thread begins with tasks that follow each other. They have the same rows, which may be in its cache; those of
         // a turned A it has computed only in part, and reads less if it has the same columns of a wide B.
         let by_columns = is_turned && columns.cols.len() > x.m;
@@ -557,13 +584,13 @@ struct ProductTask<'a, T> {
 impl<T: Real> ProductTask<'_, T> {
     /// Computes one tile of C, which no other task writes.
     fn run(&self, rows: &Range<usize>, cols: &Range<usize>) {
-        let out = &self.product.out;
+        let (out, steps) = (&self.product.out, 0..self.product.k);
         match out.rows {
             // SAFETY: this task's tile of the output.
-            None => unsafe { self.tile(rows, cols, out.row(rows.start).add(cols.start), out.stride) },
+            None => unsafe { self.tile(rows, cols, &steps, out.row(rows.start).add(cols.start), out.stride) },
             Some(_) => with_scratch::<T, _>(rows.len() * cols.len(), |c| {
                 // SAFETY: the scratch is a tile of its own; each row goes to a place no other task uses.
-                unsafe { self.tile(rows, cols, c.as_mut_ptr(), cols.len()) };
+                unsafe { self.tile(rows, cols, &steps, c.as_mut_ptr(), cols.len()) };
                 for (row, from) in rows.clone().zip(c.chunks_exact(cols.len())) {
                     // SAFETY: as above.
                     unsafe { std::slice::from_raw_parts_mut(out.row(row).add(cols.start), cols.len()) }
@@ -594,12 +621,12 @@ impl<T: Real> ProductTask<'_, T> {
         &panels[height * (steps.start * n_panels + first * steps.len().next_multiple_of(CHUNK))..]
     }
 
-    /// Computes one tile of C over all of k.
+    /// Computes one tile of C over some steps, which begin with a block.
     ///
     /// # Safety
     ///
     /// `c` is writable for the rows and columns.
-    unsafe fn tile(&self, rows: &Range<usize>, cols: &Range<usize>, c: *mut T, c_row: usize) {
+    unsafe fn tile(&self, rows: &Range<usize>, cols: &Range<usize>, all: &Range<usize>, c: *mut T, c_row: usize) {
         let ProductTask { kernels, product: x, packed, columns, .. } = *self;
         let depth = block_depth(x.k);
         let is_wide = self.is_wide(rows.len(), cols.len());
@@ -608,7 +635,7 @@ impl<T: Real> ProductTask<'_, T> {
         let whole = columns.whole.clamp(cols.start, cols.end);
         // Between the blocks of a long chain, sums wait in memory of their own: rows of C may lie a page apart, in few
         // sets of the caches.
-        let has_sums = x.k > 2 * depth && c_row > cols.len();
+        let has_sums = all.len() > 2 * depth && c_row > cols.len();
         let sums_row = cols.len().next_multiple_of(width) + CHUNK;
         let n_sums = if has_sums { rows.len() * sums_row } else { 0 };
         let is_staged = columns.is_staged && rows.len() >= kernels.many_rows() && whole > cols.start;
@@ -621,8 +648,8 @@ impl<T: Real> ProductTask<'_, T> {
             let panels = [one.as_mut_ptr(), other.as_mut_ptr()];
             let mut staging = Staging { panels, is_ready: false, after: (columns.data, 0) };
             let (before, before_row) = if has_sums { (sums.as_mut_ptr(), sums_row) } else { (c, c_row) };
-            for start in (0..x.k).step_by(depth) {
-                let steps = start..(start + depth).min(x.k);
+            for start in all.clone().step_by(depth) {
+                let steps = start..(start + depth).min(all.end);
                 let (a, a_from, a_from_row) = match self.source {
                     Some((data, row)) => {
                         let (across, along) = if x.a.layout() == Layout::Chunked { (row, 1) } else { (1, row) };
@@ -633,9 +660,9 @@ impl<T: Real> ProductTask<'_, T> {
                     None => (self.row_panels(rows, &steps, a).as_ptr(), std::ptr::null(), 0),
                 };
                 let first = (cols.start - columns.cols.start) / columns.width * columns.panel + start * columns.block;
-                let (c, c_row) = if steps.end < x.k { (before, before_row) } else { (c, c_row) };
+                let (c, c_row) = if steps.end < all.end { (before, before_row) } else { (c, c_row) };
                 let after = columns.data.wrapping_add(first + steps.len() * columns.block);
-                staging.after = (after, depth.min(x.k - steps.end));
+                staging.after = (after, depth.min(all.end - steps.end));
                 let mut block = Block {
                     rows: rows.len(),
                     cols: whole - cols.start,
@@ -651,7 +678,7 @@ impl<T: Real> ProductTask<'_, T> {
                     b_row: columns.row,
                     c,
                     c_row,
-                    fresh: start == 0,
+                    fresh: start == all.start,
                     before,
                     before_row,
                     is_quick: kernels.is_quick,
