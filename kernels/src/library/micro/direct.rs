@@ -33,26 +33,29 @@ const LONG_CHAIN: usize = 64;
 /// the nearest cache for every tap.
 const PIECE: usize = 128;
 
-/// Whether pixels are lanes: where channels would leave most of a vector empty, where eight of them would leave half of it
+/// Whether pixels are lanes: where channels would leave a part of a vector empty, where eight of them would leave half of it
 /// empty, and where sixteen of them would wait for loads.
 fn is_in_planes<T>(kernels: &Kernels<T>, x: &DirectConv<'_, T>) -> bool {
     /// Channels of two tiles.
     const TWO_TILES: usize = 2 * COLUMNS;
 
     let n = x.n;
+    // An eighth of one or two vectors; of more, the part that is empty is small.
+    let is_wasteful = n < 2 * kernels.lanes && 8 * n < 7 * n.next_multiple_of(kernels.lanes);
     x.parts.iter().all(|part| {
         let w = &part.window;
         // Images are cut along lines for tasks.
         let n_lines = w.y.outputs / TASKS.div_ceil(x.batch.max(1));
         let (outputs, lanes) = (w.x.outputs, w.x.outputs.next_multiple_of(kernels.lanes));
-        let depth = w.y.taps * w.x.taps * w.channels;
+        let taps = w.y.taps * w.x.taps;
         let pays = match n {
-            COLUMNS => 2 * outputs >= lanes && w.y.taps * w.x.taps > 1,
+            COLUMNS => 2 * outputs >= lanes && taps > 1,
             // Nearly no lane is empty.
             TWO_TILES => {
-                kernels.waits_for_loads && 10 * outputs >= 9 * lanes && depth >= LONG_CHAIN && n_lines >= LINES
+                let is_long = taps * w.channels >= LONG_CHAIN;
+                kernels.waits_for_loads && 10 * outputs >= 9 * lanes && is_long && n_lines >= LINES
             }
-            _ => false,
+            _ => is_wasteful && 6 * outputs >= 5 * lanes && taps > 1,
         };
         w.x.stride == 1 && (n <= MOST_IN_PLANES || kernels.exchanges && pays)
     })

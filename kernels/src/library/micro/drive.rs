@@ -160,11 +160,13 @@ fn reads_in_place<T>(kernels: &Kernels<T>, m: usize, row: usize, k: usize) -> bo
     m <= few_rows || is_near
 }
 
-/// The same for a part of a product that is cut along k, which one task computes.
-fn reads_part_in_place<T>(kernels: &Kernels<T>, m: usize, row: usize, k: usize) -> bool {
-    /// Bytes of a block of steps that come from memory quickly in whichever order.
+/// The same for a part of a product that is cut along k, which one task computes: by the bytes of a block of steps, which
+/// may be read in whichever order if they are few, or if few rows meet them, which pay for no copy.
+fn reads_part_in_place<T>(m: usize, row: usize, k: usize) -> bool {
     const NEAR: usize = 128 << 10;
-    m <= FEW_PANELS * kernels.heights[0] || row.saturating_mul(block_depth(k)).saturating_mul(size_of::<T>()) <= NEAR
+    const PRODUCT: usize = 8 << 20;
+    let bytes = row.saturating_mul(block_depth(k)).saturating_mul(size_of::<T>());
+    bytes <= NEAR || bytes.saturating_mul(m) <= PRODUCT
 }
 
 /// Sums of the elements from `at` on of partial results of `size` elements, in order.
@@ -237,7 +239,7 @@ impl Engine {
         let kernels = T::kernels(self.level);
         let size = x.m * x.n;
         let parts = x.k.div_ceil(part);
-        let columns = self.columns_in_place(&kernels, x, |row| reads_part_in_place(&kernels, x.m, row, x.k));
+        let columns = self.columns_in_place(&kernels, x, |row| reads_part_in_place::<T>(x.m, row, x.k));
         let copies = self.copies_rows(&kernels, x.a);
         with_scratch::<T, _>(size * parts, |partial| {
             let all = Output { data: partial.as_mut_ptr(), stride: x.n, rows: None };
