@@ -466,7 +466,7 @@ impl<T: Real> MatMulCall<'_, T> {
         }
         // Rows that lie apart are turned in registers.
         let is_turned = n == 1 && self.op.a.row_stride != 1 && is_streamed(ColumnExtents { rows: m, k, vectors: 1 }, a);
-        let is_small = self.engine.unpacked && is_unpacked(m, n, k);
+        let is_small = self.engine.unpacked && is_unpacked([m, n, k], self.engine.divides);
         if is_small && m > 1 && n > 1 && self.op.b.col_stride != 1 && k.saturating_mul(n) <= MAX_TURNED {
             // SAFETY: as above.
             unsafe { multiply_turned(self.engine.level, [m, n, k], a, b, c) };

@@ -72,9 +72,12 @@ unsafe fn unpacked_strip<T: Real, const W: usize>(x: &Unpacked<T>, j: usize) {
             unpacked_tile::<T, 4, W>(x, i, j);
             i += 4;
         }
-        while i < m {
+        if m - i >= 2 {
+            unpacked_tile::<T, 2, W>(x, i, j);
+            i += 2;
+        }
+        if i < m {
             unpacked_tile::<T, 1, W>(x, i, j);
-            i += 1;
         }
     }
 }
