@@ -1,7 +1,8 @@
-//! Convolutions that are products of matrices: windows that neither overlap nor leave anything out.
+//! Convolutions that are products of matrices: those of one tap, and those with windows as wide as the image.
 //!
 //! A sum over the taps of such a window has the steps of the product, in the same order, so that no bit changes. A
-//! product knows more ways to be computed, and what reads it can have other views of it.
+//! product knows more ways to be computed, and what reads it can have other views of it. Gradients are products where
+//! their sums have these steps as well: that of an image meets zeros beyond the cotangent, if windows have more taps.
 
 use smallvec::smallvec;
 
@@ -9,8 +10,8 @@ use super::rewrite::RewriteSite;
 use crate::ops::{Conv2d, MatMul, Op, Permute, Reshape};
 use crate::types::{TensorType, ValueId};
 
-/// Rows of windows and elements of each of them, if these rows are the image in order: an axis of the image has one tap
-/// that visits all of it, or one window as long as it, and no axis is split between windows with another one, whole, before it.
+/// Rows of windows and elements of each of them, if these rows are the image in order: a window has one tap, which visits
+/// every pixel, or it is as wide as the image, and as high as it or of one line.
 fn rows_of_windows(conv: &Conv2d, image: &TensorType, filter: &TensorType) -> Option<[usize; 2]> {
     let (images, taps) = (&image.shape, &filter.shape);
     let extents = [images[1], images[2]];
@@ -20,6 +21,11 @@ fn rows_of_windows(conv: &Conv2d, image: &TensorType, filter: &TensorType) -> Op
     let is_plain = conv.groups == 1 && conv.padding == [[0; 2]; 2];
     let elements = taps[0] * taps[1] * taps[2];
     (is_plain && fits && elements > 0).then(|| [image.n_elements() / elements, elements])
+}
+
+/// Whether a filter has one tap.
+fn has_one_tap(filter: &TensorType) -> bool {
+    filter.shape[..2] == [1, 1]
 }
 
 /// The value as a matrix.
@@ -52,6 +58,9 @@ pub(super) fn conv_is_product(at: &mut RewriteSite<'_>) -> Option<ValueId> {
 pub(super) fn conv_input_grad_is_product(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Conv2dInputGrad(gradient) = at.op else { return None };
     let [rows, taps] = rows_of_windows(&gradient.conv(), at.ty, at.arg_ty(1))?;
+    if !has_one_tap(at.arg_ty(1)) || gradient.stride != [1, 1] {
+        return None;
+    }
     let (ct, filter, n_out) = (at.args[0], at.args[1], at.arg_ty(1).shape[3]);
     let a = matrix(at, ct, rows, n_out)?;
     let b = matrix(at, filter, taps, n_out)?;
@@ -63,6 +72,10 @@ pub(super) fn conv_input_grad_is_product(at: &mut RewriteSite<'_>) -> Option<Val
 pub(super) fn conv_filter_grad_is_product(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Conv2dFilterGrad(gradient) = at.op else { return None };
     let [rows, taps] = rows_of_windows(&gradient.conv(), at.arg_ty(0), at.ty)?;
+    // Sums over several outputs of an image begin anew with each image.
+    if !has_one_tap(at.ty) && at.arg_ty(1).shape[1..3] != [1, 1] {
+        return None;
+    }
     let (image, ct, n_out) = (at.args[0], at.args[1], at.ty.shape[3]);
     let a = matrix(at, image, rows, taps)?;
     let a = turned(at, a)?;

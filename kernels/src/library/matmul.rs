@@ -464,9 +464,15 @@ impl<T: Real> MatMulCall<'_, T> {
             unsafe { self.engine.multiply_shallow([m, n, k], [a, b], c, done) };
             return;
         }
+        // A column is the rows of A times a vector, and rows are the columns of B times some.
+        let is_column = n == 1;
+        let (rows, vectors, operands) = if is_column { (m, 1, [a, b]) } else { (n, m, [b, a]) };
+        let extents = ColumnExtents { rows, k, vectors };
+        let streams = k > 0 && is_streamed(extents, operands[0]);
         // Rows that lie apart are turned in registers.
-        let is_turned = n == 1 && self.op.a.row_stride != 1 && is_streamed(ColumnExtents { rows: m, k, vectors: 1 }, a);
-        let is_small = self.engine.unpacked && is_unpacked([m, n, k], self.engine.divides);
+        let is_turned = is_column && self.op.a.row_stride != 1 && streams;
+        let (row, divides) = (self.op.b.row_stride, self.engine.divides);
+        let is_small = self.engine.unpacked && is_unpacked::<T>([m, n, k], row, divides, streams);
         if is_small && m > 1 && n > 1 && self.op.b.col_stride != 1 && k.saturating_mul(n) <= MAX_TURNED {
             // SAFETY: as above.
             unsafe { multiply_turned(self.engine.level, [m, n, k], a, b, c) };
@@ -482,11 +488,7 @@ impl<T: Real> MatMulCall<'_, T> {
             done(0..m, 0..n);
             return;
         }
-        // A column is the rows of A times a vector, and rows are the columns of B times some.
-        let is_column = n == 1;
-        let (rows, vectors, operands) = if is_column { (m, 1, [a, b]) } else { (n, m, [b, a]) };
-        let extents = ColumnExtents { rows, k, vectors };
-        if self.engine.unpacked && k > 0 && is_streamed(extents, operands[0]) {
+        if self.engine.unpacked && streams {
             let finish = |lanes: Range<usize>| if is_column { done(lanes, 0..1) } else { done(0..m, lanes) };
             // SAFETY: as above.
             unsafe { self.engine.multiply_column(extents, operands, c, &finish) };

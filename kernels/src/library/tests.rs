@@ -296,6 +296,15 @@ fn batches_of_small_matrices_agree_with_their_references() {
             check(&op, k, &mut random);
         }
     }
+    // Larger ones that are not packed either: rows that are left of a tile, and chains of several blocks.
+    for [m, n, k] in [[6, 20, 300], [3, 50, 700], [7, 33, 520], [13, 128, 128], [64, 64, 64], [66, 64, 60]] {
+        for (dtype, turned) in [(DType::F32, 0), (DType::F32, 1), (DType::F64, 0)] {
+            let mut op = product(dtype, [m, n, k], turned);
+            let of = |stride: usize| SmallVec::from_slice(&[stride]);
+            (op.batch, op.a.batch_strides, op.b.batch_strides) = (of(3), of(m * k), of(k * n));
+            check(&op, k, &mut random);
+        }
+    }
 }
 
 /// Rows below, at and above the tiles of all levels, columns below, at and above those of panels, chains of several blocks,
@@ -323,6 +332,15 @@ fn products_that_read_their_right_operand_in_place_agree_with_those_of_panels() 
         check(&op, k, &mut random);
     }
     assert!(n_large > 20, "{n_large} products have several tiles, panels and blocks");
+    // Parts of a long sum.
+    let (rows, cols) = ([3, 5, 12, 13, 16, 31, 49, 100], [6, 16, 31, 48, 65, 128, 160, 250]);
+    for round in 0..48 {
+        let [m, n, k] = [random.pick(&rows), random.pick(&cols), random.pick(&[2048, 2100, 4111])];
+        let mut op = product([DType::F32, DType::F64][usize::from(round % 4 == 3)], [m, n, k], round % 2);
+        (op.b.offset, op.b.row_stride) = (random.pick(&[0, 1, 16]), n + random.pick(&[0, 0, 3, 16]));
+        assert!(split_depth(m, n, k) < k, "{op:?}");
+        check(&op, k, &mut random);
+    }
 }
 
 /// More row panels than pay for a copy of a column panel on vectors of any length, in tasks of their own, over several

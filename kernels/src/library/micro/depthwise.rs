@@ -183,7 +183,8 @@ pub(super) unsafe fn depthwise_sums<S: Simd>(x: &DepthwiseSums<'_, S::Elem>) {
             3 if stride == 1 && dilation.abs() == 1 => neighbours::<S, 3, { OUTPUTS + 2 }>(x),
             5 if stride == 1 && dilation.abs() == 1 => neighbours::<S, 5, { OUTPUTS + 4 }>(x),
             7 if stride == 1 && dilation.abs() == 1 => neighbours::<S, 7, { OUTPUTS + 6 }>(x),
-            _ => line::<S>(x),
+            3 => line::<S, 3>(x),
+            _ => line::<S, 0>(x),
         }
     }
 }
@@ -293,15 +294,15 @@ unsafe fn vector_of_neighbours<S: Simd, const T: usize, const P: usize, const SI
     }
 }
 
-/// [`depthwise_sums`] of any number of taps along a line.
+/// [`depthwise_sums`] of `T` taps along a line, or of any number if that is 0.
 #[inline(always)]
-unsafe fn line<S: Simd>(x: &DepthwiseSums<'_, S::Elem>) {
+unsafe fn line<S: Simd, const T: usize>(x: &DepthwiseSums<'_, S::Elem>) {
     let DepthwiseTaps { x: axis, inside, places, .. } = x.taps;
     // SAFETY: the outputs are there.
     unsafe {
         let (first, sides) = places.split_at(axis.taps.min(places.len()));
         for (number, output) in x.taps.at_sides().enumerate() {
-            group::<S, 1, true>(x, &sides[number * axis.taps..][..axis.taps], 0, output);
+            group::<S, T, 1, true>(x, &sides[number * axis.taps..][..axis.taps], 0, output);
         }
         let mut at = 0;
         while at < inside.len() {
@@ -309,13 +310,13 @@ unsafe fn line<S: Simd>(x: &DepthwiseSums<'_, S::Elem>) {
             at = if inside.len() >= OUTPUTS { at.min(inside.len() - OUTPUTS) } else { at };
             let left = inside.len() - at;
             if left >= OUTPUTS {
-                group::<S, OUTPUTS, false>(x, first, at, inside.start + at);
+                group::<S, T, OUTPUTS, false>(x, first, at, inside.start + at);
                 at += OUTPUTS;
             } else if left >= OUTPUTS / 2 {
-                group::<S, { OUTPUTS / 2 }, false>(x, first, at, inside.start + at);
+                group::<S, T, { OUTPUTS / 2 }, false>(x, first, at, inside.start + at);
                 at += OUTPUTS / 2;
             } else {
-                group::<S, 1, false>(x, first, at, inside.start + at);
+                group::<S, T, 1, false>(x, first, at, inside.start + at);
                 at += 1;
             }
         }
@@ -324,7 +325,7 @@ unsafe fn line<S: Simd>(x: &DepthwiseSums<'_, S::Elem>) {
 
 /// Some outputs from number `output` on, whose pixels lie `at` outputs behind the places: whole vectors of channels first.
 #[inline(always)]
-unsafe fn group<S: Simd, const N: usize, const SIDE: bool>(
+unsafe fn group<S: Simd, const T: usize, const N: usize, const SIDE: bool>(
     x: &DepthwiseSums<'_, S::Elem>,
     places: &[usize],
     at: usize,
@@ -334,15 +335,15 @@ unsafe fn group<S: Simd, const N: usize, const SIDE: bool>(
     unsafe {
         let (channels, mut channel) = (x.taps.channels, 0);
         while channel + S::LANES <= channels {
-            vector::<S, N, SIDE>(x, places, [at, output], channel);
+            vector::<S, T, N, SIDE>(x, places, [at, output], channel);
             channel += S::LANES;
         }
         if channel + S::Half::LANES <= channels {
-            vector::<S::Half, N, SIDE>(x, places, [at, output], channel);
+            vector::<S::Half, T, N, SIDE>(x, places, [at, output], channel);
             channel += S::Half::LANES;
         }
         while channel < channels {
-            vector::<Shortest<S>, N, SIDE>(x, places, [at, output], channel);
+            vector::<Shortest<S>, T, N, SIDE>(x, places, [at, output], channel);
             channel += Shortest::<S>::LANES;
         }
     }
@@ -350,7 +351,7 @@ unsafe fn group<S: Simd, const N: usize, const SIDE: bool>(
 
 /// One vector of channels, from `channel` on, of some outputs.
 #[inline(always)]
-unsafe fn vector<S: Simd, const N: usize, const SIDE: bool>(
+unsafe fn vector<S: Simd, const T: usize, const N: usize, const SIDE: bool>(
     x: &DepthwiseSums<'_, S::Elem>,
     places: &[usize],
     [at, output]: [usize; 2],
@@ -361,6 +362,7 @@ unsafe fn vector<S: Simd, const N: usize, const SIDE: bool>(
         // Not used for a single output, whose stride can be any number.
         let step = (x.taps.x.stride as usize).wrapping_mul(x.taps.channels);
         let first = at.wrapping_mul(step).wrapping_add(channel);
+        let places = if T == 0 { places } else { places.get_unchecked(..T) };
         let mut sums = [S::zero(); N];
         let mut weights = x.taps.weights.as_ptr();
         for line in x.lines {

@@ -33,14 +33,14 @@ const LONG_CHAIN: usize = 64;
 /// the nearest cache for every tap.
 const PIECE: usize = 128;
 
-/// Whether pixels are lanes: where channels would leave a part of a vector empty, where eight of them would leave half of it
-/// empty, and where sixteen of them would wait for loads.
+/// Whether pixels are lanes: where channels would leave an eighth of one or two vectors empty, where eight of them would leave
+/// half of one empty, and where sixteen of them would wait for loads.
 fn is_in_planes<T>(kernels: &Kernels<T>, x: &DirectConv<'_, T>) -> bool {
     /// Channels of two tiles.
     const TWO_TILES: usize = 2 * COLUMNS;
 
     let n = x.n;
-    // An eighth of one or two vectors; of more, the part that is empty is small.
+    // Of more vectors, the part that is empty is small.
     let is_wasteful = n < 2 * kernels.lanes && 8 * n < 7 * n.next_multiple_of(kernels.lanes);
     x.parts.iter().all(|part| {
         let w = &part.window;

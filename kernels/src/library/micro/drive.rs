@@ -94,13 +94,6 @@ pub(crate) struct Product<'a, T> {
 /// Called for each finished part of C, by rows and columns.
 pub(crate) type Done<'a> = &'a (dyn Fn(Range<usize>, Range<usize>) + Sync);
 
-/// Whether a product is so small that packing would cost more than it saves, if it is one of several that tasks compute, or
-/// else is divided itself where it is not.
-pub(crate) fn is_unpacked([m, n, k]: [usize; 3], divides: bool) -> bool {
-    const MOST: [usize; 2] = [1 << 18, 1 << 17];
-    m.saturating_mul(n).saturating_mul(k) <= MOST[usize::from(divides)] && !is_split(m, n, k)
-}
-
 /// Elements of partial results that a task adds up.
 pub(super) const SUM_TASK: usize = 1 << 15;
 

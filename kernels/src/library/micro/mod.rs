@@ -53,7 +53,7 @@ pub(crate) use depthwise::{DepthwiseTaps, has_whole_vectors};
 pub(crate) use direct::{ConvPart, DirectConv};
 #[cfg(test)]
 pub(crate) use drive::ParallelFor;
-pub(crate) use drive::{Engine, Output, Product, is_split, is_unpacked, split_depth};
+pub(crate) use drive::{Engine, Output, Product, is_split, split_depth};
 pub(crate) use filter::{FilterGradient, has_many_parts, images_of_task, lines_of_chain};
 pub(crate) use grid::{is_one_task, share};
 use narrow::Narrow;
@@ -68,7 +68,7 @@ use shallow::Shallow;
 pub(crate) use shallow::is_shallow;
 use sliding::Sliding;
 use small::Unpacked;
-pub(crate) use small::{MAX_TURNED, multiply_turned, multiply_unpacked};
+pub(crate) use small::{MAX_TURNED, is_unpacked, multiply_turned, multiply_unpacked};
 pub(crate) use softmax::SoftmaxReal;
 use strip::Column;
 use tile::{Block, Lines};

@@ -1,5 +1,7 @@
 //! A whole small product, straight from its operands: packing would cost more than it saves.
 
+use super::drive::is_split;
+use super::grid::is_one_task;
 use super::pack::{PanelSource, Strided};
 use super::simd::Simd;
 use super::{Layout, Level, Real, block_depth};
@@ -8,6 +10,19 @@ use super::{Layout, Level, Real, block_depth};
 pub(crate) const MAX_TURNED: usize = 256;
 /// The same where the copy has a place of its own, which is cleared sooner.
 const FEW_TURNED: usize = 32;
+
+/// Whether a product is so small that packing would cost more than it saves; `row` is the number of elements from one row of
+/// B to the next. If it `divides`, a larger one has several tasks; if it `streams`, it has a way without packing.
+pub(crate) fn is_unpacked<T>([m, n, k]: [usize; 3], row: usize, divides: bool, streams: bool) -> bool {
+    const SMALL: usize = 1 << 15;
+    const MOST: usize = 1 << 18;
+    /// Bytes that rows of B reach over which are read for every few rows of A: others share few sets of a cache.
+    const NEAR: usize = 128 << 10;
+    let work = m.saturating_mul(n).saturating_mul(k);
+    let is_near = row.saturating_mul(k).saturating_mul(size_of::<T>()) <= NEAR;
+    let is_small = work <= SMALL || !streams && is_near && work <= MOST && (!divides || is_one_task(m, n, k));
+    is_small && !is_split(m, n, k)
+}
 
 /// A small product on strided operands; B has unit column stride.
 pub(super) struct Unpacked<T> {

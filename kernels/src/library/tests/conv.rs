@@ -6,9 +6,9 @@ use super::{Bytes, DTYPES, Random, check, check_on, engines, run};
 use crate::library::conv::MOST_LIGHT;
 use crate::library::conv::depthwise::Depthwise;
 use crate::library::dense::DenseKernel;
-use crate::library::micro::{Engine, images_of_task, lines_of_chain};
+use crate::library::micro::{Engine, images_of_task, lines_of_chain, split_depth};
 use crate::library::testing::on_one_and_two_threads;
-use crate::library::{Conv2d, ConvPass};
+use crate::library::{Conv2d, ConvPass, MatMul, MatrixLayout};
 
 /// A random small convolution; some of its extents are zero.
 fn convolution(random: &mut Random, dtype: DType, pass: ConvPass) -> Conv2d {
@@ -104,6 +104,59 @@ fn windows_that_lie_apart_agree_with_copies_and_with_products() {
     assert!(n_in_place >= 8, "{n_in_place} shapes of one tap are read in place");
 }
 
+/// Convolutions of one tap, and those with a window as large as the image, except for the gradient of that image, have the
+/// bits of the products that take their place.
+#[test]
+fn convolutions_that_are_products_have_their_bits() {
+    let (mut random, mut n_split) = (Random(0x0de_c0de), 0);
+    for round in 0..432 {
+        let (pass, dtype) = (ConvPass::ALL[round % 3], DTYPES[round / 3 % DTYPES.len()]);
+        let is_whole = pass != ConvPass::InputGradient && random.below(3) == 0;
+        let [height, width] = [0; 2].map(|_| if is_whole { random.pick(&[1, 2, 3]) } else { random.pick(&[1, 7, 20]) });
+        let [kernel_height, kernel_width] = if is_whole { [height, width] } else { [1, 1] };
+        let [in_channels, out_channels] = [0; 2].map(|_| random.pick(&[1, 3, 4, 10, 16, 20, 33, 64]));
+        let batch = if is_whole { random.pick(&[1, 3, 40, 2100]) } else { random.pick(&[1, 2, 6]) };
+        let conv = Conv2d {
+            batch,
+            height,
+            width,
+            kernel_height,
+            kernel_width,
+            in_channels,
+            out_channels,
+            stride: [1, 1],
+            padding: [[0; 2]; 2],
+            dilation: [1, 1],
+            groups: 1,
+            ..convolution(&mut random, dtype, pass)
+        };
+        let (taps, n) = (kernel_height * kernel_width * in_channels, out_channels);
+        let rows = batch * height * width / (kernel_height * kernel_width);
+        let product = match pass {
+            ConvPass::Forward => MatMul::contiguous(dtype, &[], [rows, n, taps]),
+            ConvPass::InputGradient => MatMul {
+                b: MatrixLayout::contiguous(&[], taps, n).transposed(),
+                ..MatMul::contiguous(dtype, &[], [rows, taps, n])
+            },
+            ConvPass::FilterGradient => MatMul {
+                a: MatrixLayout::contiguous(&[], rows, taps).transposed(),
+                ..MatMul::contiguous(dtype, &[], [taps, n, rows])
+            },
+        };
+        n_split += usize::from(split_depth(product.m, product.n, product.k) < product.k);
+        let mut inputs: Vec<Bytes> = conv.inputs().iter().map(|(dtype, len)| random.bytes_of(*dtype, *len)).collect();
+        let infinity = retape_runtime::Scalar::from_f64(f64::INFINITY, dtype).bits.to_le_bytes();
+        let (operand, size) = (random.below(2), dtype.size());
+        let at = random.below(conv.inputs()[operand].1) * size;
+        inputs[operand].get_mut()[at..at + size].copy_from_slice(&infinity[..size]);
+        let [found, expected] = [run(&conv, &Engine::best(), &inputs), run(&product, &Engine::best(), &inputs)]
+            .map(|out| out.values(dtype));
+        let same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+        assert!(found.iter().zip(&expected).all(same) && found.len() == expected.len(), "{conv:?} as {product:?}");
+    }
+    assert!(n_split > 5, "{n_split} products are cut along their depth");
+}
+
 /// A random convolution in groups of few channels, and how long its sums are.
 fn grouped_convolution(random: &mut Random, dtype: DType, pass: ConvPass) -> (Conv2d, usize) {
     let conv = convolution(random, dtype, pass);
@@ -168,7 +221,7 @@ fn convolutions_in_groups_agree_with_those_group_by_group() {
 #[test]
 fn depthwise_convolutions_agree_with_those_group_by_group() {
     let mut random = Random(0xdee9_0a11);
-    let (mut n_in_place, mut n_long, mut n_small, mut n_nan) = ([0; 3], [0; 3], 0, 0);
+    let (mut n_in_place, mut n_long, mut n_neighbours, mut n_small, mut n_nan) = ([0; 3], [0; 3], [0; 3], 0, 0);
     for round in 0..240 {
         let pass = ConvPass::ALL[round % 3];
         let channels = random.pick(&[2, 4, 8, 12, 16, 20, 28, 32, 36, 48]);
@@ -191,6 +244,8 @@ fn depthwise_convolutions_agree_with_those_group_by_group() {
         let [height, width] = conv.out_extent();
         let of_line = if pass == ConvPass::InputGradient { conv.width } else { width * conv.stride[1] };
         n_long[round % 3] += usize::from(is_in_place && of_line / conv.stride[1] >= 8 + conv.kernel_width);
+        let has_neighbours = [3, 5, 7].contains(&conv.kernel_width) && [conv.stride[1], conv.dilation[1]] == [1, 1];
+        n_neighbours[round % 3] += usize::from(is_in_place && has_neighbours);
         let of_gradient = conv.batch * height * width;
         n_small += usize::from(is_in_place && pass == ConvPass::FilterGradient && height * width < 64);
         let of_window = conv.kernel_height * conv.kernel_width;
@@ -199,6 +254,7 @@ fn depthwise_convolutions_agree_with_those_group_by_group() {
     }
     assert!(n_in_place.iter().all(|n| *n > 25), "{n_in_place:?} read their images in place");
     assert!(n_long.iter().all(|n| *n > 5), "{n_long:?} have long lines");
+    assert!(n_neighbours.iter().all(|n| *n > 8), "{n_neighbours:?} have taps that share pixels");
     assert!(n_small > 10, "{n_small} gradients of filters are from small images");
     assert!(n_nan > 10, "{n_nan} results have NaN and numbers");
 }
@@ -286,19 +342,20 @@ fn filter_gradients_of_taps_that_share_pixels_agree_with_their_references() {
     assert!(n_long > 24, "{n_long} have taps that share pixels");
 }
 
-/// Results of eight and of sixteen channels, with pixels as lanes where vectors have sixteen of them: vectors that are not
-/// full, numbers of lines that are no multiple of a tile's, and chains of several blocks.
+/// Results of channels that leave a part of a vector empty, of eight and of sixteen, with pixels as lanes where vectors have
+/// sixteen of them: vectors that are not full, numbers of lines that are no multiple of a tile's, and chains of several blocks.
 #[test]
-fn convolutions_to_eight_and_sixteen_channels_agree_with_their_references() {
+fn convolutions_with_pixels_as_lanes_agree_with_their_references() {
     let mut random = Random(0xbeef);
-    for round in 0..48 {
-        let (pass, n, other) = (ConvPass::ALL[round % 2], [8, 16][round / 2 % 2], random.pick(&[4, 8, 16, 24, 33]));
+    for round in 0..120 {
+        let (pass, n) = (ConvPass::ALL[round % 2], [8, 16, 5, 7, 10, 11, 13, 20, 24, 27][round / 2 % 10]);
+        let other = random.pick(&[4, 8, 16, 24, 33]);
         let is_forward = pass == ConvPass::Forward;
         let conv = Conv2d {
             dtype: DType::F32,
             batch: 4,
             height: 18 + random.below(7),
-            width: if n == 8 { random.pick(&[8, 12, 16, 25, 33]) } else { random.pick(&[15, 16, 31, 32, 48]) },
+            width: if n == 8 { random.pick(&[8, 12, 16, 25, 33]) } else { random.pick(&[14, 15, 16, 28, 31, 32, 48]) },
             in_channels: if is_forward { other } else { n },
             kernel_height: 3,
             kernel_width: random.pick(&[1, 3, 3, 5]),
