@@ -55,7 +55,8 @@ fn is_in_planes<T>(kernels: &Kernels<T>, x: &DirectConv<'_, T>) -> bool {
                 let is_long = taps * w.channels >= LONG_CHAIN;
                 kernels.waits_for_loads && 10 * outputs >= 9 * lanes && is_long && n_lines >= LINES
             }
-            _ => is_wasteful && 6 * outputs >= 5 * lanes && taps > 1,
+            // Else lines of taps that miss the image are left out.
+            _ => is_wasteful && 6 * outputs >= 5 * lanes && taps > 1 && 4 * w.y.extent >= 3 * w.y.outputs,
         };
         w.x.stride == 1 && (n <= MOST_IN_PLANES || kernels.exchanges && pays)
     })

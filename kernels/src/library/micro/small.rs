@@ -20,8 +20,9 @@ pub(crate) fn is_unpacked<T>([m, n, k]: [usize; 3], row: usize, divides: bool, s
     const NEAR: usize = 128 << 10;
     let work = m.saturating_mul(n).saturating_mul(k);
     let is_near = row.saturating_mul(k).saturating_mul(size_of::<T>()) <= NEAR;
-    let is_small = work <= SMALL || !streams && is_near && work <= MOST && (!divides || is_one_task(m, n, k));
-    is_small && !is_split(m, n, k)
+    // Columns that no vector holds are computed one by one.
+    let pays = is_near && !streams && n.is_multiple_of(4) && (!divides || is_one_task(m, n, k));
+    (work <= SMALL || work <= MOST && pays) && !is_split(m, n, k)
 }
 
 /// A small product on strided operands; B has unit column stride.
