@@ -17,7 +17,7 @@ fn rows_of_windows(conv: &Conv2d, image: &TensorType, filter: &TensorType) -> Op
     let extents = [images[1], images[2]];
     let visits_all = |axis: usize| taps[axis] == 1 && (conv.stride[axis] == 1 || extents[axis] == 1);
     let is_whole = |axis: usize| taps[axis] == extents[axis] && (taps[axis] == 1 || conv.dilation[axis] == 1);
-    let fits = is_whole(1) && (is_whole(0) || visits_all(0)) || visits_all(1) && visits_all(0);
+    let fits = is_whole(0) && is_whole(1) || visits_all(0) && (is_whole(1) || visits_all(1));
     let is_plain = conv.groups == 1 && conv.padding == [[0; 2]; 2];
     let elements = taps[0] * taps[1] * taps[2];
     (is_plain && fits && elements > 0).then(|| [image.n_elements() / elements, elements])

@@ -1,8 +1,9 @@
 //! Depthwise convolutions straight from an image, with channels as lanes: sums over taps in which each channel meets weights
 //! of its own, and gradients of these weights, sums over pixels.
 //!
-//! Outputs whose taps are all inside the image share their weights, some at a time; those at its sides find zeros for the
-//! other taps.
+//! Some outputs at a time share their weights. Where three, five or seven taps of a line meet neighbouring pixels, as
+//! outputs do, they share the pixels as well (ADR 104); else outputs at the sides of an image are computed one by one. Taps
+//! beside the image find zeros.
 
 use std::array;
 use std::ops::Range;
@@ -191,8 +192,9 @@ pub(super) unsafe fn depthwise_sums<S: Simd>(x: &DepthwiseSums<'_, S::Elem>) {
 
 /// The `P` pixels that some neighbouring outputs meet with neighbouring taps, and these outputs, in the order of the taps.
 struct Neighbours<const P: usize> {
+    /// Where the pixels lie in a line, or `BESIDE`.
     places: [usize; P],
-    /// The first output, and elements from each to the next.
+    /// The first output, elements from each to the next, and their number.
     output: usize,
     step: isize,
     outputs: usize,

@@ -3,7 +3,8 @@
 //! Tasks are cut by shape alone. Three ways, by shape: a small product runs at once on its operands; a result that is
 //! small beside its depth is cut along k, into partial results that are summed in order; everything else is cut into
 //! tiles of C. Tiles share column panels where several of them want the same, and row panels where each packs few columns
-//! of its own, or long vectors a turned A (ADR 73); a B that the second-level cache holds is not packed at all (ADR 42).
+//! of its own, or long vectors a turned A (ADR 73); a B that the second-level cache holds is not packed at all (ADR 42),
+//! nor, in a product that is cut along k, one of few columns or that few rows meet (ADR 104).
 //! Tasks copy row panels while they multiply, or read rows in place (ADR 79), and column panels as well if the nearest cache has room for them (ADR 63,
 //! 69, 70).
 
