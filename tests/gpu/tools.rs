@@ -258,10 +258,12 @@ fn hits_find_captured_tensors_that_were_replaced() {
         for (weight, n) in [(2.0_f32, 0), (7.0, 1)] {
             *weights.lock().unwrap() = Tensor::from([1.0_f32, weight]).to(device);
             let looks = f.stats().checks.stale_checks;
-            let y = (0..4).map(|_| f.call(&x).unwrap()).last().unwrap();
-            assert_eq!(y.to_vec::<f32>().unwrap(), [1.5, 2.5]);
-            let checks = f.stats().checks;
-            assert!(checks.stale_checks > looks && checks.stale == n, "{}", f.stats());
+            // A budget of time says which hits look, so a machine that is busy with other work needs more of them.
+            let has_looked = (0..1_000_000).any(|_| {
+                assert_eq!(f.call(&x).unwrap().to_vec::<f32>().unwrap(), [1.5, 2.5]);
+                f.stats().checks.stale_checks > looks
+            });
+            assert!(has_looked && f.stats().checks.stale == n, "{}", f.stats());
         }
         let advice = f.advice();
         assert_eq!(advice.len(), 1, "{}", f.stats());
