@@ -8,15 +8,14 @@
 //! Guarantees the bits of the products in `micro`: an element is a sum over blocks of [`block_depth`] steps in order,
 //! each one chain of fused multiply-adds from +0; zeros of the padding take part.
 
+mod in_place;
+
 use std::array;
 use std::ops::Range;
 
 use super::{Conv2d, ConvPass, GradientPhase, MOST_LIGHT};
 use crate::library::extents::count;
-use crate::library::micro::{
-    DepthwiseTaps, Engine, Real, WindowAxis, block_depth, has_whole_vectors, images_of_task, lines_of_chain,
-    with_scratch,
-};
+use crate::library::micro::{Engine, Real, WindowAxis, block_depth, images_of_task, lines_of_chain, with_scratch};
 use crate::library::tile::{Tile, TileCallback};
 use crate::library::view::{TileView, for_each_chunk, for_each_tile, vectorized};
 
@@ -38,6 +37,9 @@ const MOST_HELD: usize = 1 << 20;
 
 /// Tasks that a result is cut into, if it has as many lines.
 const TASKS: usize = 16;
+
+/// Bytes of a line of a cache.
+const CACHE_LINE: usize = 64;
 
 /// Lanes of a vector of 32 bytes.
 const fn lanes<T>() -> usize {
@@ -67,6 +69,56 @@ struct DepthwisePart {
     phase: [GradientPhase; 2],
     /// Where each step of the sum lies, counted from the lowest tap of the first output.
     offsets: Vec<usize>,
+}
+
+/// Some channels of pixels that are read together.
+struct Block {
+    channels: Range<usize>,
+    /// Channels that are computed: these, and perhaps some of zeros after them.
+    len: usize,
+    /// Elements from a pixel to the next: all channels, or those of a copy.
+    pitch: usize,
+}
+
+impl Block {
+    /// Their number is a multiple of this, except for the last ones.
+    const STEP: usize = 16;
+
+    /// Channels of pixels that have `n`.
+    fn in_place(channels: Range<usize>, n: usize) -> Block {
+        Block { len: channels.len(), channels, pitch: n }
+    }
+
+    /// Copies of `n` channels, at most so many at a time; the shortest vector has `lanes` of them.
+    fn copied<T>(n: usize, most: usize, lanes: usize) -> Vec<Block> {
+        let len = n.div_ceil(n.div_ceil(most.max(1))).next_multiple_of(Block::STEP);
+        let of_line = CACHE_LINE / size_of::<T>();
+        // An odd number of cache lines: each pixel lies in other sets than its neighbours.
+        let pitch = (len.div_ceil(of_line) | 1) * of_line;
+        let block = |first: usize| {
+            let channels = first..(first + len).min(n);
+            Block { len: channels.len().next_multiple_of(lanes), channels, pitch }
+        };
+        (0..n).step_by(len).map(block).collect()
+    }
+
+    /// Copies pixels that have `n` channels.
+    fn copy<T: Real>(&self, pixels: &[T], n: usize, to: &mut [T]) {
+        for (pixel, to) in pixels.chunks_exact(n).zip(to.chunks_exact_mut(self.pitch)) {
+            let (to, zeros) = to[..self.len].split_at_mut(self.channels.len());
+            to.copy_from_slice(&pixel[self.channels.clone()]);
+            zeros.fill(T::ZERO);
+        }
+    }
+
+    /// Pixels that have `n` channels, from these on, or their copy if there is room for one.
+    fn read<'s, T: Real>(&self, pixels: &'s [T], n: usize, copy: &'s mut [T]) -> &'s [T] {
+        if copy.is_empty() {
+            return &pixels[self.channels.start..];
+        }
+        self.copy(pixels, n, copy);
+        copy
+    }
 }
 
 /// How a part of the source lies in a task's memory: lines, then planes, then slots.
@@ -134,10 +186,14 @@ impl<'a, T: Real> Depthwise<'a, T> {
         (high - low + 1).max(1) as usize
     }
 
+    /// Lines of the source that some lines of outputs need at most.
+    fn lines_needed(&self, lines: usize) -> usize {
+        count(&[lines.div_ceil(self.spacing()[0]), self.stride()]).saturating_add(self.reach())
+    }
+
     /// Elements held for some lines of outputs at most.
     fn held_len(&self, lines: usize) -> usize {
-        let height = count(&[lines.div_ceil(self.spacing()[0]), self.stride()]).saturating_add(self.reach());
-        count(&[height, self.held.line, self.lanes]).saturating_add(VECTORS * self.lanes)
+        count(&[self.lines_needed(lines), self.held.line, self.lanes]).saturating_add(VECTORS * self.lanes)
     }
 
     /// Lines of outputs that are computed from one copy, in multiples of `step`.
@@ -303,7 +359,8 @@ impl<T: Real> Depthwise<'_, T> {
             }
             ConvPass::FilterGradient if is_in_place => self.gradient_in_place(engine, other, out, epilogue),
             ConvPass::FilterGradient => {
-                self.filter_gradient(other, out, epilogue, &|images, sums| match lanes::<T>() {
+                let all = [Block::in_place(0..self.channels, self.channels)];
+                self.filter_gradient(other, out, &all, epilogue, &|images, _, sums| match lanes::<T>() {
                     8 => self.gradient_of_images::<8>(other, images, sums),
                     _ => self.gradient_of_images::<4>(other, images, sums),
                 });
@@ -341,70 +398,9 @@ impl<T: Real> Depthwise<'_, T> {
         weights
     }
 
-    /// Whether images are read where they lie: each channel is a group, whole vectors have them all, and no sum is cut.
-    pub(in crate::library) fn is_in_place(&self, engine: &Engine) -> bool {
-        let is_whole = |part: &DepthwisePart| part.offsets.len() <= block_depth(part.offsets.len());
-        self.group == [1, 1] && has_whole_vectors::<T>(engine.level, self.channels) && self.parts.iter().all(is_whole)
-    }
-
-    /// Elements of zeros that stand in for what is beside the image: of a pixel, or of a line if some line of taps is above
-    /// or below it.
-    fn n_zeros(&self) -> usize {
-        let [_, width, channels] = self.extent;
-        let is_beside = |y: &WindowAxis| {
-            let mut ends = [0, y.outputs.saturating_sub(1)].into_iter();
-            ends.any(|output| (0..y.taps).any(|tap| y.inside(output, tap).is_none()))
-        };
-        let has_lines = self.parts.iter().any(|part| is_beside(&part.phase[0].axis));
-        if has_lines { width.max(1) * channels } else { channels }
-    }
-
     /// Height and width of the result of a forward pass or an input gradient.
     fn result_extent(&self) -> [usize; 2] {
         if self.op.pass == ConvPass::InputGradient { [self.op.height, self.op.width] } else { self.op.out_extent() }
-    }
-
-    /// The forward pass and the input gradient from images in place.
-    fn outputs_in_place(&self, engine: &Engine, filter: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
-        let ([lines, width], [height, source_width, channels]) = (self.result_extent(), self.extent);
-        let (spacing, line_len) = (self.spacing(), source_width * channels);
-        let taps = |part: &DepthwisePart| {
-            let [y, x] = &part.phase;
-            let taps = (0..y.axis.taps).flat_map(|ty| (0..x.axis.taps).map(move |tx| [ty, tx]));
-            let at = |[ty, tx]: [usize; 2]| (y.tap + ty * y.step) * self.op.kernel_width + x.tap + tx * x.step;
-            DepthwiseTaps::new(x.axis, channels, taps.map(|tap| at(tap) * channels).collect())
-        };
-        let taps: Vec<DepthwiseTaps> = self.parts.iter().map(taps).collect();
-        let most = (PASSED / (width * channels)).max(1).min(lines.div_ceil(TASKS.div_ceil(self.op.batch)));
-        // As many tasks, of nearly as many lines each.
-        let rows = lines.div_ceil(lines.div_ceil(most));
-        let work = count(&[out.len(), self.op.kernel_height, self.op.kernel_width]);
-        with_scratch::<T, _>(self.n_zeros(), |zeros| {
-            zeros.fill(T::ZERO);
-            let zeros = &*zeros;
-            for_each_tile(
-                out,
-                [self.op.batch, lines, width * channels],
-                [rows, width * channels],
-                work,
-                &|mut tile| {
-                    let (image, rows) = (tile.outer, tile.rows.clone());
-                    for (part, taps) in self.parts.iter().zip(&taps) {
-                        let [y, x] = &part.phase;
-                        for row in (y.first..rows.end).step_by(spacing[0]).filter(|row| *row >= rows.start) {
-                            let source = |tap| match y.axis.inside((row - y.first) / spacing[0], tap) {
-                                Some(line) => &self.source[(image * height + line) * line_len..][..line_len],
-                                None => &zeros[..line_len],
-                            };
-                            let (sources, first) = ((0..y.axis.taps).map(source), x.first * channels);
-                            let out = &mut tile.row(row)[first..];
-                            engine.depthwise_line(taps, [filter, zeros], sources, out, spacing[1] * channels);
-                        }
-                    }
-                    self.finish(&mut tile, [lines, width], epilogue);
-                },
-            );
-        });
     }
 
     /// Hands a finished tile to the epilogue.
@@ -536,56 +532,34 @@ fn plus<T: Real, const W: usize>(a: [T; W], b: [T; W]) -> [T; W] {
 }
 
 impl<T: Real> Depthwise<'_, T> {
-    /// The filter's gradient, as sums over groups of images in order; `of_images` computes that of some.
+    /// The filter's gradient, as sums over groups of images in order; `of_images` computes that of some, for the block of
+    /// channels with a number.
     fn filter_gradient(
         &self,
         ct: &[T],
         out: &mut [T],
+        blocks: &[Block],
         epilogue: TileCallback<'_>,
-        of_images: &(dyn Fn(Range<usize>, &mut [T]) + Sync),
+        of_images: &(dyn Fn(Range<usize>, usize, &mut [T]) + Sync),
     ) {
         let (batch, images) = (self.op.batch, images_of_task(self.op.batch, self.op.filter_of_group()));
-        let (size, work) = (out.len(), count(&[ct.len(), self.parts[0].offsets.len()]));
-        with_scratch::<T, _>(size * batch.div_ceil(images), |partial| {
+        let (taps, work) = (out.len() / self.channels, count(&[ct.len(), self.parts[0].offsets.len()]));
+        let size = taps * blocks.iter().map(|block| block.len).max().unwrap_or(0);
+        with_scratch::<T, _>(count(&[size, batch.div_ceil(images), blocks.len()]), |partial| {
             for_each_chunk(partial, size, work, &|task, sums| {
-                let images = task * images..((task + 1) * images).min(batch);
-                of_images(images, sums);
+                let (first, block) = (task / blocks.len() * images, task % blocks.len());
+                of_images(first..(first + images).min(batch), block, sums);
             });
-            let (first, others) = partial.split_at(size);
-            out.copy_from_slice(first);
-            for more in others.chunks_exact(size) {
-                out.iter_mut().zip(more).for_each(|(sum, y)| *sum = *sum + *y);
+            for (at, sums) in partial.chunks_exact(size).enumerate() {
+                let (is_first, block) = (at < blocks.len(), &blocks[at % blocks.len()]);
+                for (out, sums) in out.chunks_exact_mut(self.channels).zip(sums.chunks_exact(block.len)) {
+                    let add = |(out, sum): (&mut T, &T)| *out = if is_first { *sum } else { *out + *sum };
+                    out[block.channels.clone()].iter_mut().zip(sums).for_each(add);
+                }
             }
         });
-        let (data, rows) = (out.as_mut_ptr().cast(), 0..size / self.channels);
-        epilogue(Tile { rows, cols: 0..self.channels, data, row_stride: self.channels, size: size_of::<T>() });
-    }
-
-    /// The filter's gradient from images and cotangents in place.
-    fn gradient_in_place(&self, engine: &Engine, ct: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
-        let ([out_height, out_width], [height, width, channels]) = (self.op.out_extent(), self.extent);
-        let ([y, x], line_len) = (&self.parts[0].phase, width * channels);
-        let taps = DepthwiseTaps::new(x.axis, channels, (0..out.len()).step_by(channels).collect());
-        let chain = lines_of_chain([out_height, out_width]);
-        with_scratch::<T, _>(self.n_zeros(), |zeros| {
-            zeros.fill(T::ZERO);
-            let zeros = &*zeros;
-            self.filter_gradient(ct, out, epilogue, &|images, sums| {
-                let chains =
-                    images.clone().flat_map(|image| (0..out_height).step_by(chain).map(move |row| [image, row]));
-                for [image, row] in chains {
-                    let rows = row..(row + chain).min(out_height);
-                    let source = |[row, tap]: [usize; 2]| match y.axis.inside(row, tap) {
-                        Some(line) => &self.source[(image * height + line) * line_len..][..line_len],
-                        None => &zeros[..line_len],
-                    };
-                    let lines = rows.flat_map(|row| (0..y.axis.taps).map(move |tap| [row, tap])).map(source);
-                    let cts = &ct[(image * out_height + row) * out_width * channels..];
-                    let is_first = image == images.start && row == 0;
-                    engine.depthwise_gradient(&taps, [cts, zeros], lines, sums, is_first);
-                }
-            });
-        });
+        let data = out.as_mut_ptr().cast();
+        epilogue(Tile { rows: 0..taps, cols: 0..self.channels, data, row_stride: self.channels, size: size_of::<T>() });
     }
 
     /// The part of the gradient that comes from some images.

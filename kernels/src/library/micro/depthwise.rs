@@ -3,7 +3,7 @@
 //!
 //! Some outputs at a time share their weights. Where three, five or seven taps of a line meet neighbouring pixels, as
 //! outputs do, they share the pixels as well (ADR 104); else outputs at the sides of an image are computed one by one. Taps
-//! beside the image find zeros.
+//! beside the image find zeros, or are left out beside a filter of finite numbers (`padding.rs`).
 
 use std::array;
 use std::ops::Range;
@@ -31,11 +31,14 @@ const LINES: usize = 32;
 pub(crate) struct DepthwiseTaps {
     /// Width.
     x: WindowAxis,
-    /// Channels of a pixel, of the weights of a tap and of an output.
+    /// Channels of a pixel, of the weights of a tap and of an output, and elements from a pixel to the next.
     channels: usize,
+    pitch: usize,
     /// Where the weights of each tap begin in a filter, and the end of the last ones.
     weights: Vec<usize>,
     weights_end: usize,
+    /// Whether taps beside the image are left out.
+    leaves_out: bool,
     /// The outputs whose taps are all inside the image.
     inside: Range<usize>,
     /// Where each tap of a line finds its pixel: for the first output inside (of no meaning if there is none), then for
@@ -44,28 +47,45 @@ pub(crate) struct DepthwiseTaps {
 }
 
 impl DepthwiseTaps {
-    /// The taps of lines of outputs; `weights` says where those of each tap begin.
+    /// The taps of lines of outputs whose pixels are `pitch` elements apart; `weights` says where those of each tap begin.
     ///
     /// # Panics
     ///
-    /// If there are not as many for each line of taps.
-    pub(crate) fn new(x: WindowAxis, channels: usize, weights: Vec<usize>) -> DepthwiseTaps {
-        assert!(weights.len().is_multiple_of(x.taps), "whole lines of taps");
+    /// If there are not as many for each line of taps, or pixels overlap.
+    pub(crate) fn new(x: WindowAxis, [channels, pitch]: [usize; 2], weights: Vec<usize>) -> DepthwiseTaps {
+        assert!(weights.len().is_multiple_of(x.taps) && channels <= pitch, "whole lines of taps");
         let inside = (0..x.taps).map(|tap| x.outputs_inside(tap, &(0..x.outputs)));
         let inside = inside.fold(0..x.outputs, |all, now| all.start.max(now.start)..all.end.min(now.end));
         let inside = if inside.is_empty() { x.outputs..x.outputs } else { inside };
-        let mut taps = DepthwiseTaps { x, channels, weights_end: 0, weights, inside, places: vec![] };
+        let leaves_out = false;
+        let mut taps =
+            DepthwiseTaps { x, channels, pitch, weights_end: 0, weights, leaves_out, inside, places: vec![] };
         taps.weights_end = taps.weights.iter().max().map_or(0, |start| start.saturating_add(channels));
-        let place = |output| move |tap| x.inside(output, tap).map_or(BESIDE, |at| at * channels);
+        let place = |output| move |tap| x.inside(output, tap).map_or(BESIDE, |at| at * pitch);
         taps.places =
             [taps.inside.start].into_iter().chain(taps.at_sides()).flat_map(|o| (0..x.taps).map(place(o))).collect();
         taps
     }
 
+    /// The same, where sums leave out taps beside the image if `leaves_out`: beside finite weights only.
+    pub(crate) fn leaving_out(self, leaves_out: bool) -> DepthwiseTaps {
+        DepthwiseTaps { leaves_out, ..self }
+    }
+
+    /// Whether sums leave out taps beside the image.
+    pub(crate) fn leaves_out(&self) -> bool {
+        self.leaves_out
+    }
+
     /// The first element of a line of the image.
     fn start_of<T>(&self, line: &[T]) -> *const T {
-        assert!(line.len() >= self.x.extent.saturating_mul(self.channels), "a whole line of the image");
+        assert!(line.len() >= self.len_of(self.x.extent), "a whole line of the image");
         line.as_ptr()
+    }
+
+    /// Elements from the first one of some pixels to the last one.
+    fn len_of(&self, pixels: usize) -> usize {
+        pixels.checked_sub(1).map_or(0, |others| others.saturating_mul(self.pitch).saturating_add(self.channels))
     }
 
     /// The outputs that have taps beside the image.
@@ -77,8 +97,10 @@ impl DepthwiseTaps {
 /// A line of outputs with all channels. Each element is one chain of fused multiply-adds from +0, over the taps in order.
 pub(super) struct DepthwiseSums<'a, T> {
     taps: &'a DepthwiseTaps,
-    /// For each line of taps, the line of the image that it meets, or one of zeros.
+    /// For some lines of taps, the line of the image that each meets, or one of zeros.
     lines: &'a [*const T],
+    /// Where the weights of their taps begin.
+    weights: &'a [usize],
     filter: *const T,
     /// A pixel of zeros.
     zeros: *const T,
@@ -88,29 +110,41 @@ pub(super) struct DepthwiseSums<'a, T> {
 }
 
 impl Engine {
-    /// Computes a line of outputs, which `out` begins with, at a distance of `out_step`; `lines` are those that its lines
-    /// of taps meet, and `zeros` stands in for pixels beside them.
+    /// Whether sums may leave out taps beside the image, and gain by that: where a filter of finite numbers meets many of
+    /// them, in some of these windows of so many images.
+    pub(crate) fn leaves_out_taps<'a, T: Real>(
+        &self,
+        mut windows: impl Iterator<Item = [&'a WindowAxis; 2]>,
+        batch: usize,
+        filter: &[T],
+    ) -> bool {
+        let gains = |of: &WindowAxis, other: &WindowAxis| of.leaves_out_pixels(batch.saturating_mul(other.outputs));
+        windows.any(|[y, x]| gains(y, x) || gains(x, y)) && self.are_finite(filter)
+    }
+
+    /// Computes a line of outputs, which `out` begins with, at a distance of `out_step`; `lines` are those that lines of
+    /// taps meet from number `first` on, and `zeros` stands in for pixels beside them.
     ///
     /// # Panics
     ///
-    /// If a line, the filter or the result is too short, or [`has_whole_vectors`] denies the channels.
+    /// If a line, the filter or the result is too short, or there are fewer channels than a vector has.
     pub(crate) fn depthwise_line<'a, T: Real + 'a>(
         &self,
         taps: &DepthwiseTaps,
         [filter, zeros]: [&[T]; 2],
-        lines: impl Iterator<Item = &'a [T]>,
+        (first, lines): (usize, impl Iterator<Item = &'a [T]>),
         out: &mut [T],
         out_step: usize,
     ) {
         let (x, channels) = (taps.x, taps.channels);
         let Some(last) = x.outputs.checked_sub(1) else { return };
         let lines: SmallVec<[*const T; LINES]> = lines.map(|line| taps.start_of(line)).collect();
-        assert!(has_whole_vectors::<T>(self.level, channels), "whole vectors of channels");
-        assert!(taps.weights.len() == lines.len() * x.taps, "weights of all taps");
+        assert!(has_vectors::<T>(self.level, channels), "a vector of channels");
+        let weights = &taps.weights[first * x.taps..][..lines.len() * x.taps];
         assert!(taps.weights_end <= filter.len() && channels <= zeros.len(), "weights and zeros of all channels");
         assert!(out.len() >= channels && (out.len() - channels) / out_step.max(1) >= last, "room for all outputs");
         let (filter, zeros, out) = (filter.as_ptr(), zeros.as_ptr(), out.as_mut_ptr());
-        let sums = DepthwiseSums { taps, lines: &lines, filter, zeros, out, out_step };
+        let sums = DepthwiseSums { taps, lines: &lines, weights, filter, zeros, out, out_step };
         // SAFETY: the level is present, and operands and result are as long as was just looked at. Taps are inside the
         // lines, or `BESIDE`, by the construction of `taps`.
         unsafe { (T::kernels(self.level).depthwise_sums)(&sums) };
@@ -138,7 +172,7 @@ impl Engine {
     ///
     /// # Panics
     ///
-    /// If a line, the cotangents or the gradient are too short, or [`has_whole_vectors`] denies the channels.
+    /// If a line, the cotangents or the gradient are too short, or the shortest vector does not divide the channels.
     pub(crate) fn depthwise_gradient<'a, T: Real + 'a>(
         &self,
         taps: &DepthwiseTaps,
@@ -153,9 +187,9 @@ impl Engine {
         }
         let lines: SmallVec<[*const T; LINES]> = lines.map(|line| taps.start_of(line)).collect();
         let n_lines = lines.len() * x.taps / taps.weights.len();
-        assert!(has_whole_vectors::<T>(self.level, channels), "whole vectors of channels");
+        assert!(whole_vectors::<T>(self.level, channels) == channels, "whole vectors of channels");
         assert!(lines.len() * x.taps == n_lines * taps.weights.len(), "lines for all taps");
-        assert!(cts.len() >= n_lines * x.outputs * channels && zeros.len() >= channels, "cotangents and zeros");
+        assert!(cts.len() >= taps.len_of(n_lines * x.outputs) && zeros.len() >= channels, "cotangents and zeros");
         assert!(taps.weights_end <= out.len(), "a gradient of all weights");
         let (cts, zeros, out) = (cts.as_ptr(), zeros.as_ptr(), out.as_mut_ptr());
         let chain = DepthwiseGradient { taps, lines: &lines, cts, zeros, out, fresh };
@@ -164,17 +198,22 @@ impl Engine {
     }
 }
 
-/// Whether the shortest vector of a level divides the channels of a pixel.
-pub(crate) fn has_whole_vectors<T: Real>(level: Level, channels: usize) -> bool {
-    channels > 0 && channels.is_multiple_of(T::kernels(level).least_lanes)
+/// Whether the channels of a pixel fill the shortest vector of a level.
+pub(crate) fn has_vectors<T: Real>(level: Level, channels: usize) -> bool {
+    channels >= T::kernels(level).least_lanes
+}
+
+/// The least number of channels, of so many at least, which the shortest vector of a level divides.
+pub(crate) fn whole_vectors<T: Real>(level: Level, channels: usize) -> usize {
+    channels.next_multiple_of(T::kernels(level).least_lanes)
 }
 
 /// Computes the sums.
 ///
 /// # Safety
 ///
-/// The instruction set of `S`. Places are inside the lines; lines, weights and zeros are readable for the channels, a
-/// multiple of the shortest vector's lanes, and so are the outputs writable, which nobody else uses.
+/// The instruction set of `S`. Places are inside the lines; lines, weights and zeros are readable for the channels, which fill
+/// the shortest vector, and so are the outputs writable, which nobody else uses.
 #[inline(always)]
 pub(super) unsafe fn depthwise_sums<S: Simd>(x: &DepthwiseSums<'_, S::Elem>) {
     let WindowAxis { taps, stride, dilation, .. } = x.taps.x;
@@ -204,7 +243,7 @@ struct Neighbours<const P: usize> {
 /// are loaded once for all taps.
 #[inline(always)]
 unsafe fn neighbours<S: Simd, const T: usize, const P: usize>(x: &DepthwiseSums<'_, S::Elem>) {
-    let DepthwiseTaps { x: WindowAxis { outputs: n, offset, extent, dilation, .. }, channels, .. } = x.taps;
+    let DepthwiseTaps { x: WindowAxis { outputs: n, offset, extent, dilation, .. }, pitch, .. } = x.taps;
     let outputs = OUTPUTS.min(*n);
     let mut at = 0;
     while at < *n {
@@ -214,7 +253,7 @@ unsafe fn neighbours<S: Simd, const T: usize, const P: usize>(x: &DepthwiseSums<
         let start = output as isize + offset;
         let place = |pixel: usize| usize::try_from(start + pixel as isize * dilation).ok().filter(|at| at < extent);
         let is_inside = place(0).is_some() && place(P - 1).is_some();
-        let places = array::from_fn(|pixel| place(pixel).map_or(BESIDE, |at| at * channels));
+        let places = array::from_fn(|pixel| place(pixel).map_or(BESIDE, |at| at * pitch));
         let group = Neighbours { places, output, step: *dilation * x.out_step as isize, outputs };
         // SAFETY: these outputs are there, and all pixels that are not `BESIDE`.
         unsafe {
@@ -246,7 +285,8 @@ unsafe fn group_of_neighbours<S: Simd, const T: usize, const P: usize, const SID
             channel += S::Half::LANES;
         }
         while channel < channels {
-            vector_of_neighbours::<Shortest<S>, T, P, SIDE>(x, group, channel);
+            // The last ones may be some of those before, whose sums do not change.
+            vector_of_neighbours::<Shortest<S>, T, P, SIDE>(x, group, channel.min(channels - Shortest::<S>::LANES));
             channel += Shortest::<S>::LANES;
         }
     }
@@ -262,8 +302,8 @@ unsafe fn vector_of_neighbours<S: Simd, const T: usize, const P: usize, const SI
     // SAFETY: the channels of these outputs exist.
     unsafe {
         let mut sums = [S::zero(); OUTPUTS];
-        let (mut starts, zeros) = (x.taps.weights.as_ptr(), x.zeros.add(channel));
-        let step = x.taps.x.dilation * x.taps.channels as isize;
+        let (mut starts, zeros) = (x.weights.as_ptr(), x.zeros.add(channel));
+        let step = x.taps.x.dilation * x.taps.pitch as isize;
         for line in x.lines {
             let mut weights = [S::zero(); T];
             for weight in &mut weights {
@@ -279,9 +319,11 @@ unsafe fn vector_of_neighbours<S: Simd, const T: usize, const P: usize, const SI
                     place => line.add(place),
                 });
                 next = next.wrapping_offset(step);
-                for (tap, weight) in weights.into_iter().enumerate() {
-                    if tap <= number && number - tap < OUTPUTS {
-                        sums[number - tap] = S::mul_add(pixel, weight, sums[number - tap]);
+                if !(SIDE && x.taps.leaves_out && group.places[number] == BESIDE) {
+                    for (tap, weight) in weights.into_iter().enumerate() {
+                        if tap <= number && number - tap < OUTPUTS {
+                            sums[number - tap] = S::mul_add(pixel, weight, sums[number - tap]);
+                        }
                     }
                 }
             });
@@ -345,7 +387,9 @@ unsafe fn group<S: Simd, const T: usize, const N: usize, const SIDE: bool>(
             channel += S::Half::LANES;
         }
         while channel < channels {
-            vector::<Shortest<S>, T, N, SIDE>(x, places, [at, output], channel);
+            // The last ones may be some of those before, whose sums do not change.
+            let last = channel.min(channels - Shortest::<S>::LANES);
+            vector::<Shortest<S>, T, N, SIDE>(x, places, [at, output], last);
             channel += Shortest::<S>::LANES;
         }
     }
@@ -362,15 +406,19 @@ unsafe fn vector<S: Simd, const T: usize, const N: usize, const SIDE: bool>(
     // SAFETY: the channels of these outputs exist.
     unsafe {
         // Not used for a single output, whose stride can be any number.
-        let step = (x.taps.x.stride as usize).wrapping_mul(x.taps.channels);
+        let step = (x.taps.x.stride as usize).wrapping_mul(x.taps.pitch);
         let first = at.wrapping_mul(step).wrapping_add(channel);
         let places = if T == 0 { places } else { places.get_unchecked(..T) };
         let mut sums = [S::zero(); N];
-        let mut weights = x.taps.weights.as_ptr();
+        let mut weights = x.weights.as_ptr();
         for line in x.lines {
             for place in places {
-                let weight = S::load(x.filter.add(*weights + channel));
+                let weight = x.filter.add(*weights + channel);
                 weights = weights.add(1);
+                if SIDE && *place == BESIDE && x.taps.leaves_out {
+                    continue;
+                }
+                let weight = S::load(weight);
                 let pixel = if SIDE && *place == BESIDE { x.zeros.add(channel) } else { line.add(place + first) };
                 for (number, sum) in sums.iter_mut().enumerate() {
                     *sum = S::mul_add(S::load(pixel.wrapping_add(number.wrapping_mul(step))), weight, *sum);
@@ -433,9 +481,9 @@ unsafe fn sums_of_taps<S: Simd, const N: usize>(
     channel: usize,
     tap: usize,
 ) -> usize {
-    let DepthwiseTaps { x: axis, channels, inside, places, weights, .. } = x.taps;
-    let (channels, lines_of_taps) = (*channels, weights.len() / axis.taps);
-    let step = (axis.stride as usize).wrapping_mul(channels);
+    let DepthwiseTaps { x: axis, pitch, inside, places, weights, .. } = x.taps;
+    let (pitch, lines_of_taps) = (*pitch, weights.len() / axis.taps);
+    let step = (axis.stride as usize).wrapping_mul(pitch);
     let (first, sides) = places.split_at(axis.taps);
     // SAFETY: lines, pixels and weights of these taps are there.
     unsafe {
@@ -449,7 +497,7 @@ unsafe fn sums_of_taps<S: Simd, const N: usize>(
             }
             for output in 0..inside.start {
                 side::<S, N>(x, &mut sums, &sides[output * axis.taps..], &at, ct, channel);
-                ct = ct.wrapping_add(channels);
+                ct = ct.wrapping_add(pitch);
             }
             let mut pixels = [x.zeros; N];
             for (pixel, (line, column)) in pixels.iter_mut().zip(at) {
@@ -462,12 +510,12 @@ unsafe fn sums_of_taps<S: Simd, const N: usize>(
                     *sum = S::mul_add(S::load(*pixel), part, *sum);
                     *pixel = pixel.wrapping_add(step);
                 }
-                ct = ct.wrapping_add(channels);
+                ct = ct.wrapping_add(pitch);
             }
             for output in inside.end..axis.outputs {
                 let place = inside.start + output - inside.end;
                 side::<S, N>(x, &mut sums, &sides[place * axis.taps..], &at, ct, channel);
-                ct = ct.wrapping_add(channels);
+                ct = ct.wrapping_add(pitch);
             }
         }
         for (sum, weight) in sums.into_iter().zip(weights.get_unchecked(tap..)) {

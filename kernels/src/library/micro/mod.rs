@@ -49,7 +49,7 @@ pub(crate) use attention::{HeadGradients, HeadOperand, HeadResult, HeadTerms, He
 use column::ColumnKernel;
 pub(crate) use column::{ColumnExtents, is_streamed};
 use depthwise::{DepthwiseGradient, DepthwiseSums};
-pub(crate) use depthwise::{DepthwiseTaps, has_whole_vectors};
+pub(crate) use depthwise::{DepthwiseTaps, has_vectors, whole_vectors};
 pub(crate) use direct::{ConvPart, DirectConv};
 #[cfg(test)]
 pub(crate) use drive::ParallelFor;

@@ -53,7 +53,7 @@ impl WindowAxis {
     }
 
     /// The taps at which `output` is inside the image: an interval.
-    pub(super) fn taps_inside(&self, output: usize) -> Range<usize> {
+    pub(crate) fn taps_inside(&self, output: usize) -> Range<usize> {
         let (first, extent, step) = (self.at(output, 0), self.extent as isize, self.dilation.abs());
         // Where taps go down, the last coordinate of the image is the first that they meet.
         let (start, end) = if self.dilation > 0 { (-first, extent - first) } else { (first + 1 - extent, first + 1) };

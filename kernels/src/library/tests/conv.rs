@@ -221,10 +221,12 @@ fn convolutions_in_groups_agree_with_those_group_by_group() {
 #[test]
 fn depthwise_convolutions_agree_with_those_group_by_group() {
     let mut random = Random(0xdee9_0a11);
-    let (mut n_in_place, mut n_long, mut n_neighbours, mut n_small, mut n_nan) = ([0; 3], [0; 3], [0; 3], 0, 0);
-    for round in 0..240 {
+    let (mut n_in_place, mut n_long, mut n_neighbours, mut n_copied) = ([0; 3], [0; 3], [0; 3], [0; 3]);
+    let (mut n_small, mut n_nan) = (0, 0);
+    for round in 0..480 {
         let pass = ConvPass::ALL[round % 3];
-        let channels = random.pick(&[2, 4, 8, 12, 16, 20, 28, 32, 36, 48]);
+        // With parts of vectors, with pixels at distances that caches do not like, and so many that they are copied.
+        let channels = random.pick(&[2, 3, 4, 5, 8, 12, 16, 18, 20, 27, 28, 31, 32, 36, 48, 256, 400, 512]);
         let conv = Conv2d {
             // Several images to a task of a filter's gradient, and one.
             batch: random.pick(&[1, 1, 2, 3, 17, 33]),
@@ -246,6 +248,9 @@ fn depthwise_convolutions_agree_with_those_group_by_group() {
         n_long[round % 3] += usize::from(is_in_place && of_line / conv.stride[1] >= 8 + conv.kernel_width);
         let has_neighbours = [3, 5, 7].contains(&conv.kernel_width) && [conv.stride[1], conv.dilation[1]] == [1, 1];
         n_neighbours[round % 3] += usize::from(is_in_place && has_neighbours);
+        let pixel = channels * conv.dtype.size();
+        let has_part = pass == ConvPass::FilterGradient && !channels.is_multiple_of(4);
+        n_copied[round % 3] += usize::from(is_in_place && (pixel.is_multiple_of(2048) || has_part));
         let of_gradient = conv.batch * height * width;
         n_small += usize::from(is_in_place && pass == ConvPass::FilterGradient && height * width < 64);
         let of_window = conv.kernel_height * conv.kernel_width;
@@ -255,6 +260,7 @@ fn depthwise_convolutions_agree_with_those_group_by_group() {
     assert!(n_in_place.iter().all(|n| *n > 25), "{n_in_place:?} read their images in place");
     assert!(n_long.iter().all(|n| *n > 5), "{n_long:?} have long lines");
     assert!(n_neighbours.iter().all(|n| *n > 8), "{n_neighbours:?} have taps that share pixels");
+    assert!(n_copied.iter().all(|n| *n > 8), "{n_copied:?} read copies");
     assert!(n_small > 10, "{n_small} gradients of filters are from small images");
     assert!(n_nan > 10, "{n_nan} results have NaN and numbers");
 }
