@@ -5,13 +5,14 @@
 
 use std::ops::Range;
 
-use super::drive::{Engine, Output, SUM_TASK, add_up};
+use super::drive::{Engine, Output, SUM_TASK};
 use super::grid::{is_one_task, share};
 use super::pack::Strided;
 use super::parts::PartTasks;
 use super::simd::Simd;
 use super::stored::StoredElement;
 use super::strip::{Column, FAR, most_vectors, strip};
+use super::sums::add_up;
 use super::tile::Shortest;
 use super::{Real, block_depth, with_scratch};
 use crate::library::view::vectorized;

@@ -10,11 +10,11 @@
 
 use std::ops::Range;
 
-use smallvec::SmallVec;
-
+use super::ahead::Ahead;
 use super::copy::Staging;
 use super::grid::{ColumnSource, Grid, ROWS, rows_of_copies};
 use super::pack::{CHUNK, PanelSource};
+use super::sums::add_up;
 use super::tile::Block;
 use super::{Kernels, Layout, Level, Real, block_depth, with_scratch};
 use crate::library::view::vectorized;
@@ -160,30 +160,6 @@ fn reads_part_in_place<T>(m: usize, row: usize, k: usize) -> bool {
     const PRODUCT: usize = 8 << 20;
     let bytes = row.saturating_mul(block_depth(k)).saturating_mul(size_of::<T>());
     bytes <= NEAR || bytes.saturating_mul(m) <= PRODUCT
-}
-
-/// Sums of the elements from `at` on of partial results of `size` elements, in order.
-#[inline(always)]
-pub(super) fn add_up<T: Real>(to: &mut [T], partial: &[T], at: usize, size: usize) {
-    /// Sums that registers hold until they are complete.
-    const BLOCK: usize = 64;
-    let parts: SmallVec<[&[T]; 16]> = partial.chunks_exact(size).map(|part| &part[at..at + to.len()]).collect();
-    let [first, more @ ..] = &parts[..] else { return };
-    for (block, to) in to.chunks_mut(BLOCK).enumerate() {
-        let block = block * BLOCK..block * BLOCK + to.len();
-        to.copy_from_slice(&first[block.clone()]);
-        if let Ok(to) = <&mut [T; BLOCK]>::try_from(&mut *to) {
-            let mut sums = *to;
-            for part in more {
-                sums.iter_mut().zip(&part[block.clone()]).for_each(|(sum, y)| *sum = *sum + *y);
-            }
-            *to = sums;
-        } else {
-            for part in more {
-                to.iter_mut().zip(&part[block.clone()]).for_each(|(sum, y)| *sum = *sum + *y);
-            }
-        }
-    }
 }
 
 impl Engine {
@@ -641,6 +617,7 @@ impl<T: Real> ProductTask<'_, T> {
             let (narrow, sums) = scratch.split_at_mut(width * depth);
             let (one, other) = staged.split_at_mut(n_staged / 2);
             let panels = [one.as_mut_ptr(), other.as_mut_ptr()];
+            let is_part = rows.len() == x.m && cols.len() == x.n;
             let mut staging = Staging { panels, is_ready: false, after: (columns.data, 0) };
             let (before, before_row) = if has_sums { (sums.as_mut_ptr(), sums_row) } else { (c, c_row) };
             for start in all.clone().step_by(depth) {
@@ -658,6 +635,12 @@ impl<T: Real> ProductTask<'_, T> {
                 let (c, c_row) = if steps.end < all.end { (before, before_row) } else { (c, c_row) };
                 let after = columns.data.wrapping_add(first + steps.len() * columns.block);
                 staging.after = (after, depth.min(all.end - steps.end));
+                let mut ahead = if is_part {
+                    Ahead::of_product(kernels, [x.a, x.b], [x.m, x.n, x.k], &steps, all.end)
+                } else {
+                    None
+                };
+                let ahead = ahead.as_mut().map_or(std::ptr::null_mut(), |ahead| &raw mut *ahead);
                 let mut block = Block {
                     rows: rows.len(),
                     cols: whole - cols.start,
@@ -678,6 +661,7 @@ impl<T: Real> ProductTask<'_, T> {
                     before_row,
                     is_quick: kernels.is_quick,
                     staging: if is_staged { &raw mut staging } else { std::ptr::null_mut() },
+                    ahead,
                 };
                 // SAFETY: the level is present; panels and C cover the tile.
                 unsafe { kernels.compute(is_wide, &mut block) };
@@ -719,6 +703,8 @@ unsafe fn alone<T: Real>(kernels: &Kernels<T>, x: &Product<'_, T>, steps: Range<
             for (j, panel) in (0..x.n).step_by(width).zip(b.chunks_mut(width * depth)) {
                 x.b.pack(j..(j + width).min(x.n), now.clone(), Layout::Interleaved, width, panel);
             }
+            let mut ahead = Ahead::of_product(kernels, [x.a, x.b], [x.m, x.n, x.k], &now, steps.end);
+            let ahead = ahead.as_mut().map_or(std::ptr::null_mut(), |ahead| &raw mut *ahead);
             let mut block = Block {
                 rows: x.m,
                 cols: x.n,
@@ -739,6 +725,7 @@ unsafe fn alone<T: Real>(kernels: &Kernels<T>, x: &Product<'_, T>, steps: Range<
                 before_row: c_row,
                 is_quick: kernels.is_quick,
                 staging: std::ptr::null_mut(),
+                ahead,
             };
             // SAFETY: the level is present; panels and C cover the product.
             unsafe { kernels.compute(is_wide, &mut block) };

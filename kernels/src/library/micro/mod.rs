@@ -8,6 +8,7 @@
 //! caches, and a tile of C stays in registers. Packing reads its operand through the trait `PanelSource`, so transposed
 //! operands and the sliding windows of convolutions need no copy of their own.
 
+mod ahead;
 mod attention;
 mod column;
 mod copy;
@@ -37,6 +38,7 @@ mod small;
 mod softmax;
 mod stored;
 mod strip;
+mod sums;
 mod tile;
 mod unrolled;
 #[cfg(target_arch = "x86_64")]

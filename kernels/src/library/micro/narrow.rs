@@ -5,6 +5,7 @@
 //! [`super::drive`], so that no bit differs: blocks of steps in order, and the parts of a long sum, each with tasks of its
 //! own. The sums of a strip of rows stay in near memory, and are turned when they are complete.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use super::drive::{Engine, Output};
@@ -29,6 +30,10 @@ const COLUMNS: usize = 6;
 /// Columns up to which rows that are neighbours are read in place, once for each group of columns.
 const FEW_COLUMNS: usize = 2 * COLUMNS;
 
+/// Elements of A from which on it comes from memory, and sums that wait for the next block of its steps at most.
+const FAR: usize = if cfg!(test) { 1 << 12 } else { 1 << 20 };
+const MOST_SUMS: usize = 1 << 15;
+
 /// Elements of B that are turned by a task.
 const TURNED: usize = 1 << 14;
 
@@ -49,9 +54,11 @@ pub(super) struct Narrow<T> {
     /// C, whose columns are neighbours, and the distance of its rows.
     pub(super) c: *mut T,
     pub(super) c_row: usize,
-    /// Memory for turned steps, and for sums.
+    /// Memory for turned steps, and for sums: of a block of steps, and of the strips whose sums wait for the next block.
     pub(super) panel: *mut T,
     pub(super) sums: *mut T,
+    /// Whether all strips of a block of steps come before the next block, whose rows are in memory after it.
+    pub(super) by_blocks: bool,
 }
 
 /// Whether a product of `m` rows and `n` columns is computed with rows as lanes: where column panels would leave lanes
@@ -170,9 +177,15 @@ impl Engine {
         let width = VECTORS * kernels.lanes;
         let run = |task: usize| {
             let (part, rows, steps) = tasks.of(task);
-            with_scratch::<T, _>((STEPS + 2 * n) * width, |scratch| {
+            let (a, a_row, a_step) = a.parts();
+            // All rows of a step follow each other in memory, and so do the steps.
+            let is_dense = a_row == 1 && a_step.unsigned_abs() == rows.len();
+            let n_sums = strips(rows.len(), kernels.lanes).count() * n * width;
+            let is_far = rows.len().saturating_mul(tasks.k) >= FAR && n_sums <= MOST_SUMS;
+            let by_blocks = is_dense && is_far && steps.len() > depth;
+            let n_sums = if by_blocks { n_sums } else { n * width };
+            with_scratch::<T, _>((STEPS + n) * width + n_sums, |scratch| {
                 let (panel, sums) = scratch.split_at_mut(STEPS * width);
-                let (a, a_row, a_step) = a.parts();
                 let narrow = Narrow {
                     rows: rows.len(),
                     cols: n,
@@ -187,6 +200,7 @@ impl Engine {
                     c_row: n,
                     panel: panel.as_mut_ptr(),
                     sums: sums.as_mut_ptr(),
+                    by_blocks,
                 };
                 // SAFETY: the level is present; the operands hold these rows and steps, and the rows of the output are
                 // this task's own; the scratch has room.
@@ -202,59 +216,90 @@ impl Engine {
     }
 }
 
-/// Computes all rows. The last strip has whole vectors as well: it begins in the one before.
+/// The first row of each strip and its rows. The last strip has whole vectors as well: it begins in the one before.
+fn strips(rows: usize, lanes: usize) -> impl Iterator<Item = [usize; 2]> {
+    let mut end = 0;
+    std::iter::from_fn(move || {
+        let len = (rows - end).min(VECTORS * lanes).next_multiple_of(lanes).min(rows / lanes * lanes);
+        let start = end.min(rows - len);
+        let is_there = end < rows;
+        end = start + len;
+        is_there.then_some([start, len])
+    })
+}
+
+/// Computes all rows.
 ///
 /// # Safety
 ///
 /// The instruction set of `S`, and pointers valid for the extents.
 #[inline(always)]
 pub(super) unsafe fn narrow<S: Simd>(x: &Narrow<S::Elem>) {
-    let width = VECTORS * S::LANES;
-    let mut end = 0;
-    while end < x.rows {
-        let rows = (x.rows - end).min(width).next_multiple_of(S::LANES).min(x.rows / S::LANES * S::LANES);
-        let start = end.min(x.rows - rows);
-        // SAFETY: rows inside the operands.
-        unsafe { strip::<S>(x, start, rows) };
-        end = start + rows;
+    let n_sums = x.cols * VECTORS * S::LANES;
+    // SAFETY: rows and steps inside the operands, and there is memory for these sums.
+    unsafe {
+        if !x.by_blocks {
+            let ahead = Cell::new((std::ptr::null(), 0));
+            for strip in strips(x.rows, S::LANES) {
+                for start in (0..x.steps).step_by(x.depth) {
+                    strip_block::<S>(x, strip, start, [x.sums, x.sums.add(n_sums)], &ahead);
+                }
+                finish::<S>(x, strip[1], x.sums, x.c.add(strip[0] * x.c_row));
+            }
+            return;
+        }
+        for start in (0..x.steps).step_by(x.depth) {
+            let next = (start + x.depth).min(x.steps);
+            let (from, len) = (x.a.wrapping_add(next * x.a_step), (x.steps - next).min(x.depth) * x.a_step);
+            let ahead = Cell::new((from, len));
+            for (number, strip) in strips(x.rows, S::LANES).enumerate() {
+                strip_block::<S>(x, strip, start, [x.sums.add((number + 1) * n_sums), x.sums], &ahead);
+            }
+        }
+        for (number, [start, rows]) in strips(x.rows, S::LANES).enumerate() {
+            finish::<S>(x, rows, x.sums.add((number + 1) * n_sums), x.c.add(start * x.c_row));
+        }
     }
 }
 
-/// Some vectors of rows, over all steps.
+/// Some vectors of rows, over the steps of a block from `start` on: added to the sums of the blocks before, if there are
+/// any.
 #[inline(always)]
-unsafe fn strip<S: Simd>(x: &Narrow<S::Elem>, i: usize, rows: usize) {
+unsafe fn strip_block<S: Simd>(
+    x: &Narrow<S::Elem>,
+    [i, rows]: [usize; 2],
+    start: usize,
+    [all, block]: [*mut S::Elem; 2],
+    ahead: &Cell<(*const S::Elem, usize)>,
+) {
     let width = VECTORS * S::LANES;
-    let n_sums = x.cols * width;
     let in_place = x.a_row == 1 && x.cols <= FEW_COLUMNS;
     let run = if in_place { x.depth } else { STEPS };
-    // SAFETY: rows and steps inside the operands; the memory for sums holds two for each row of a strip and column.
+    // SAFETY: rows and steps inside the operands; the memory for sums holds one for each row of a strip and column.
     unsafe {
-        for start in (0..x.steps).step_by(x.depth) {
-            let end = (start + x.depth).min(x.steps);
-            let sums = if start == 0 { x.sums } else { x.sums.add(n_sums) };
-            for k in (start..end).step_by(run) {
-                let steps = k..(k + run).min(end);
-                let group =
-                    RowGroup { a: x.a.add(i * x.a_row + k * x.a_step), a_step: x.a_step, rows, steps, sums, start };
-                if in_place {
-                    groups::<S, true>(x, &group);
-                } else {
-                    turn::<S>(x, &group);
-                    groups::<S, false>(x, &RowGroup { a: x.panel, a_step: width, ..group });
-                }
-            }
-            if start > 0 {
-                for at in (0..n_sums).step_by(S::LANES) {
-                    S::store(x.sums.add(at), S::add(S::load(x.sums.add(at)), S::load(sums.add(at))));
-                }
+        let end = (start + x.depth).min(x.steps);
+        let sums = if start == 0 { all } else { block };
+        for k in (start..end).step_by(run) {
+            let steps = k..(k + run).min(end);
+            let a = x.a.add(i * x.a_row + k * x.a_step);
+            let group = RowGroup { a, a_step: x.a_step, rows, steps, sums, start, ahead };
+            if in_place {
+                groups::<S, true>(x, &group);
+            } else {
+                turn::<S>(x, &group);
+                groups::<S, false>(x, &RowGroup { a: x.panel, a_step: width, ..group });
             }
         }
-        finish::<S>(x, rows, x.c.add(i * x.c_row));
+        if start > 0 {
+            for at in (0..x.cols * width).step_by(S::LANES) {
+                S::store(all.add(at), S::add(S::load(all.add(at)), S::load(block.add(at))));
+            }
+        }
     }
 }
 
 /// Some steps of a strip.
-struct RowGroup<T> {
+struct RowGroup<'a, T> {
     /// The steps of the first row, and their distance; rows are neighbours.
     a: *const T,
     a_step: usize,
@@ -263,11 +308,13 @@ struct RowGroup<T> {
     /// Where the sums are, and the first step of their chains.
     sums: *mut T,
     start: usize,
+    /// What the next block reads and is not asked for yet: the first element and their number.
+    ahead: &'a Cell<(*const T, usize)>,
 }
 
 /// Writes some steps of a strip to the panel, in which rows are neighbours.
 #[inline(always)]
-unsafe fn turn<S: Simd>(x: &Narrow<S::Elem>, group: &RowGroup<S::Elem>) {
+unsafe fn turn<S: Simd>(x: &Narrow<S::Elem>, group: &RowGroup<'_, S::Elem>) {
     let (width, rows, n) = (VECTORS * S::LANES, group.rows, group.steps.len());
     // SAFETY: rows and steps inside the operand, and the panel has room for them.
     unsafe {
@@ -287,7 +334,7 @@ unsafe fn turn<S: Simd>(x: &Narrow<S::Elem>, group: &RowGroup<S::Elem>) {
 
 /// Some steps of all columns, in groups of as equal size as can be.
 #[inline(always)]
-unsafe fn groups<S: Simd, const IN_PLACE: bool>(x: &Narrow<S::Elem>, group: &RowGroup<S::Elem>) {
+unsafe fn groups<S: Simd, const IN_PLACE: bool>(x: &Narrow<S::Elem>, group: &RowGroup<'_, S::Elem>) {
     let n_groups = x.cols.div_ceil(COLUMNS);
     for index in 0..n_groups {
         let [j, end] = [index, index + 1].map(|index| x.cols * index / n_groups);
@@ -309,7 +356,7 @@ unsafe fn groups<S: Simd, const IN_PLACE: bool>(x: &Narrow<S::Elem>, group: &Row
 #[inline(always)]
 unsafe fn columns<S: Simd, const V: usize, const N: usize, const IN_PLACE: bool>(
     x: &Narrow<S::Elem>,
-    group: &RowGroup<S::Elem>,
+    group: &RowGroup<'_, S::Elem>,
     j: usize,
 ) {
     let mut row = 0;
@@ -330,7 +377,7 @@ unsafe fn columns<S: Simd, const V: usize, const N: usize, const IN_PLACE: bool>
 #[inline(always)]
 unsafe fn tile<S: Simd, const V: usize, const N: usize, const IN_PLACE: bool>(
     x: &Narrow<S::Elem>,
-    group: &RowGroup<S::Elem>,
+    group: &RowGroup<'_, S::Elem>,
     j: usize,
     row: usize,
 ) {
@@ -347,7 +394,15 @@ unsafe fn tile<S: Simd, const V: usize, const N: usize, const IN_PLACE: bool>(
             }
         }
         let (mut a, mut b) = (group.a.add(row), x.b.add(group.steps.start * x.b_step + j));
+        let (mut ahead, left) = group.ahead.get();
+        // If there is nothing to ask for, the first line of the operand is there already.
+        let line = if left == 0 { 0 } else { CACHE_LINE / size_of::<S::Elem>() };
+        if left == 0 {
+            ahead = a;
+        }
         for _ in group.steps.clone() {
+            S::prefetch_next(ahead);
+            ahead = ahead.wrapping_add(line);
             let mut lanes = [S::zero(); V];
             for (v, lanes) in lanes.iter_mut().enumerate() {
                 if IN_PLACE {
@@ -366,6 +421,9 @@ unsafe fn tile<S: Simd, const V: usize, const N: usize, const IN_PLACE: bool>(
             a = a.wrapping_add(group.a_step);
             b = b.wrapping_add(x.b_step);
         }
+        if left > 0 {
+            group.ahead.set((ahead, left.saturating_sub(line * group.steps.len())));
+        }
         for (column, sums) in sums.into_iter().enumerate() {
             for (v, sum) in sums.into_iter().enumerate() {
                 S::store(at(column, v), sum);
@@ -376,7 +434,7 @@ unsafe fn tile<S: Simd, const V: usize, const N: usize, const IN_PLACE: bool>(
 
 /// Writes the sums of a strip as rows.
 #[inline(always)]
-unsafe fn finish<S: Simd>(x: &Narrow<S::Elem>, rows: usize, c: *mut S::Elem) {
+unsafe fn finish<S: Simd>(x: &Narrow<S::Elem>, rows: usize, all: *const S::Elem, c: *mut S::Elem) {
     /// Rows and columns of the least square, and of those of an exchange.
     const SIDES: [usize; 2] = [4, 8];
     let (width, n) = (VECTORS * S::LANES, x.cols);
@@ -384,14 +442,14 @@ unsafe fn finish<S: Simd>(x: &Narrow<S::Elem>, rows: usize, c: *mut S::Elem) {
     unsafe {
         let mut i = 0;
         if n >= SIDES[1] {
-            let sums = std::slice::from_raw_parts(x.sums, n * width);
+            let sums = std::slice::from_raw_parts(all, n * width);
             exchange_to(sums, width, [n, rows], c, x.c_row);
             return;
         }
         while n >= SIDES[0] && rows - i >= SIDES[0] {
             // The last square of columns begins in the one before.
             for j in (0..n).step_by(SIDES[0]).map(|j| j.min(n - SIDES[0])) {
-                let square = Shortest::<S>::columns(x.sums.add(j * width + i), width);
+                let square = Shortest::<S>::columns(all.add(j * width + i), width);
                 for (r, row) in square.into_iter().enumerate() {
                     c.add((i + r) * x.c_row + j).cast::<[S::Elem; SIDES[0]]>().write_unaligned(row);
                 }
@@ -400,7 +458,7 @@ unsafe fn finish<S: Simd>(x: &Narrow<S::Elem>, rows: usize, c: *mut S::Elem) {
         }
         for i in i..rows {
             for j in 0..n {
-                *c.add(i * x.c_row + j) = *x.sums.add(j * width + i);
+                *c.add(i * x.c_row + j) = *all.add(j * width + i);
             }
         }
     }
@@ -414,6 +472,19 @@ mod tests {
         for shape in [[32, 10, 6272], [32, 10, 512], [128, 10, 512], [6272, 10, 32], [512, 3, 128]] {
             let tasks = super::tasks(8, shape);
             assert!(tasks.n_tasks() >= 2, "{tasks:?}");
+        }
+    }
+    /// Strips cover all rows with whole vectors, wherever these end.
+    #[test]
+    fn strips_cover_all_rows() {
+        for (rows, lanes) in (4..300).flat_map(|rows| [4, 8, 16].map(|lanes| (rows, lanes))) {
+            let mut end = 0;
+            for [start, len] in super::strips(rows, lanes).take_while(|_| rows >= lanes) {
+                assert!(start <= end && start + len > end && start + len <= rows, "{rows} {lanes}");
+                assert!(len.is_multiple_of(lanes) && len <= super::VECTORS * lanes, "{rows} {lanes}");
+                end = start + len;
+            }
+            assert!(end == rows || rows < lanes, "{rows} {lanes}");
         }
     }
 }

@@ -6,6 +6,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use super::ahead::Ahead;
 use super::copy::{ColumnPanel, Copying, Staging, copy_rows};
 use super::heights::NextHeight;
 use super::pack::CHUNK;
@@ -53,6 +54,8 @@ pub(super) struct Block<T> {
     pub(super) is_quick: bool,
     /// Where column panels are copied before their use, or null; C has whole panels of the usual width then.
     pub(super) staging: *mut Staging<T>,
+    /// What the next block reads, or null.
+    pub(super) ahead: *mut Ahead<T>,
 }
 
 impl<T> Block<T> {
@@ -193,6 +196,9 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const W: usize, const S
                 }
             }
             copying.advance(copying.share);
+            if let Some(ahead) = x.ahead.as_mut() {
+                ahead.advance::<S>();
+            }
             let mut steps = left.min(CHUNK);
             left -= steps;
             if !a_from.is_null() {

@@ -173,6 +173,9 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
                 }
             }
             copying.advance(copying.share);
+            if let Some(ahead) = x.ahead.as_mut() {
+                ahead.advance::<S>();
+            }
             let mut steps = left.min(CHUNK);
             left -= steps;
             let mut at = a;

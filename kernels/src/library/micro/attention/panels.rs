@@ -84,6 +84,7 @@ impl<'a, T: SoftmaxReal> RowPanels<'a, T> {
                     before_row: c.row,
                     is_quick: kernels.is_quick,
                     staging: std::ptr::null_mut(),
+                    ahead: std::ptr::null_mut(),
                 };
                 // SAFETY: the contract of this function.
                 unsafe { (kernels.block)(&block) };
