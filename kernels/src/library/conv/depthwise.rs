@@ -1,12 +1,13 @@
 //! Convolutions in groups of few channels, down to one: a single pass over the image serves all groups.
 //!
-//! Channels of the result are lanes. With a channel to a group, images are read in place, if whole vectors have the
-//! channels (`micro::depthwise`). Else a task copies the part of an image that it needs, with its padding, to memory of
+//! Channels of the result are lanes. With a channel to a group, images are read in place, if the channels fill a vector
+//! (`in_place.rs`). Else a task copies the part of an image that it needs, with its padding, to memory of
 //! its own, one block of lanes at a time: for each channel of a group a plane, in which every lane finds that channel of
 //! its own group. Neighbouring outputs are neighbours there for any stride, and every tap is at a fixed distance.
 //!
 //! Guarantees the bits of the products in `micro`: an element is a sum over blocks of [`block_depth`] steps in order,
-//! each one chain of fused multiply-adds from +0; zeros of the padding take part.
+//! each one chain of fused multiply-adds from +0; zeros of the padding take part, except where images are read in place and
+//! a filter of finite numbers meets them (`micro/padding.rs`).
 
 mod in_place;
 
@@ -72,7 +73,7 @@ struct DepthwisePart {
 }
 
 /// Some channels of pixels that are read together.
-struct Block {
+struct ChannelBlock {
     channels: Range<usize>,
     /// Channels that are computed: these, and perhaps some of zeros after them.
     len: usize,
@@ -80,24 +81,24 @@ struct Block {
     pitch: usize,
 }
 
-impl Block {
+impl ChannelBlock {
     /// Their number is a multiple of this, except for the last ones.
     const STEP: usize = 16;
 
     /// Channels of pixels that have `n`.
-    fn in_place(channels: Range<usize>, n: usize) -> Block {
-        Block { len: channels.len(), channels, pitch: n }
+    fn in_place(channels: Range<usize>, n: usize) -> ChannelBlock {
+        ChannelBlock { len: channels.len(), channels, pitch: n }
     }
 
     /// Copies of `n` channels, at most so many at a time; the shortest vector has `lanes` of them.
-    fn copied<T>(n: usize, most: usize, lanes: usize) -> Vec<Block> {
-        let len = n.div_ceil(n.div_ceil(most.max(1))).next_multiple_of(Block::STEP);
+    fn copied<T>(n: usize, most: usize, lanes: usize) -> Vec<ChannelBlock> {
+        let len = n.div_ceil(n.div_ceil(most.max(1))).next_multiple_of(ChannelBlock::STEP);
         let of_line = CACHE_LINE / size_of::<T>();
         // An odd number of cache lines: each pixel lies in other sets than its neighbours.
         let pitch = (len.div_ceil(of_line) | 1) * of_line;
         let block = |first: usize| {
             let channels = first..(first + len).min(n);
-            Block { len: channels.len().next_multiple_of(lanes), channels, pitch }
+            ChannelBlock { len: channels.len().next_multiple_of(lanes), channels, pitch }
         };
         (0..n).step_by(len).map(block).collect()
     }
@@ -168,17 +169,17 @@ impl<'a, T: Real> Depthwise<'a, T> {
         (pass.held_len(1) <= MOST_HELD).then_some(pass)
     }
 
-    /// Lines of outputs from one line of a part to the next.
+    /// ImageLines of outputs from one line of a part to the next.
     fn spacing(&self) -> [usize; 2] {
         if self.op.pass == ConvPass::InputGradient { self.op.stride } else { [1, 1] }
     }
 
-    /// Lines of the source from one line of a part to the next.
+    /// ImageLines of the source from one line of a part to the next.
     fn stride(&self) -> usize {
         self.parts.first().map_or(1, |part| part.phase[0].axis.stride as usize)
     }
 
-    /// Lines of the source that one line of outputs reaches over, in all parts.
+    /// ImageLines of the source that one line of outputs reaches over, in all parts.
     fn reach(&self) -> usize {
         let reach = |part: &DepthwisePart| part.phase[0].axis.reach();
         let low = self.parts.iter().map(|part| reach(part)[0]).min().unwrap_or(0);
@@ -186,7 +187,7 @@ impl<'a, T: Real> Depthwise<'a, T> {
         (high - low + 1).max(1) as usize
     }
 
-    /// Lines of the source that some lines of outputs need at most.
+    /// ImageLines of the source that some lines of outputs need at most.
     fn lines_needed(&self, lines: usize) -> usize {
         count(&[lines.div_ceil(self.spacing()[0]), self.stride()]).saturating_add(self.reach())
     }
@@ -196,7 +197,7 @@ impl<'a, T: Real> Depthwise<'a, T> {
         count(&[self.lines_needed(lines), self.held.line, self.lanes]).saturating_add(VECTORS * self.lanes)
     }
 
-    /// Lines of outputs that are computed from one copy, in multiples of `step`.
+    /// ImageLines of outputs that are computed from one copy, in multiples of `step`.
     fn lines_per_copy(&self, lines: usize, step: usize) -> usize {
         let [_, width, channels] = self.extent;
         let most = (HELD / self.lanes / self.held.line.max(1)).min(PASSED / (width * channels).max(1));
@@ -359,7 +360,7 @@ impl<T: Real> Depthwise<'_, T> {
             }
             ConvPass::FilterGradient if is_in_place => self.gradient_in_place(engine, other, out, epilogue),
             ConvPass::FilterGradient => {
-                let all = [Block::in_place(0..self.channels, self.channels)];
+                let all = [ChannelBlock::in_place(0..self.channels, self.channels)];
                 self.filter_gradient(other, out, &all, epilogue, &|images, _, sums| match lanes::<T>() {
                     8 => self.gradient_of_images::<8>(other, images, sums),
                     _ => self.gradient_of_images::<4>(other, images, sums),
@@ -538,7 +539,7 @@ impl<T: Real> Depthwise<'_, T> {
         &self,
         ct: &[T],
         out: &mut [T],
-        blocks: &[Block],
+        blocks: &[ChannelBlock],
         epilogue: TileCallback<'_>,
         of_images: &(dyn Fn(Range<usize>, usize, &mut [T]) + Sync),
     ) {

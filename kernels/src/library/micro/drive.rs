@@ -10,8 +10,7 @@
 
 use std::ops::Range;
 
-use super::ahead::Ahead;
-use super::copy::Staging;
+use super::copy::{Ahead, Staging};
 use super::grid::{ColumnSource, Grid, ROWS, rows_of_copies};
 use super::pack::{CHUNK, PanelSource};
 use super::sums::add_up;

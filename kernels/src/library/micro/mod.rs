@@ -8,7 +8,6 @@
 //! caches, and a tile of C stays in registers. Packing reads its operand through the trait `PanelSource`, so transposed
 //! operands and the sliding windows of convolutions need no copy of their own.
 
-mod ahead;
 mod attention;
 mod column;
 mod copy;

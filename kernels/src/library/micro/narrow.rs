@@ -308,7 +308,7 @@ struct RowGroup<'a, T> {
     /// Where the sums are, and the first step of their chains.
     sums: *mut T,
     start: usize,
-    /// What the next block reads and is not asked for yet: the first element and their number.
+    /// Elements that the next block reads and that are not asked for yet: the first one and their number.
     ahead: &'a Cell<(*const T, usize)>,
 }
 
@@ -394,15 +394,17 @@ unsafe fn tile<S: Simd, const V: usize, const N: usize, const IN_PLACE: bool>(
             }
         }
         let (mut a, mut b) = (group.a.add(row), x.b.add(group.steps.start * x.b_step + j));
-        let (mut ahead, left) = group.ahead.get();
-        // If there is nothing to ask for, the first line of the operand is there already.
+        let (from, left) = group.ahead.get();
+        let mut ahead = from;
         let line = if left == 0 { 0 } else { CACHE_LINE / size_of::<S::Elem>() };
-        if left == 0 {
-            ahead = a;
-        }
         for _ in group.steps.clone() {
-            S::prefetch_next(ahead);
-            ahead = ahead.wrapping_add(line);
+            if line > 0 {
+                // As many as it takes to be through with them before the last tile of the block.
+                for _ in 0..if IN_PLACE { V } else { 1 } {
+                    S::prefetch_next(ahead);
+                    ahead = ahead.wrapping_add(line);
+                }
+            }
             let mut lanes = [S::zero(); V];
             for (v, lanes) in lanes.iter_mut().enumerate() {
                 if IN_PLACE {
@@ -422,7 +424,8 @@ unsafe fn tile<S: Simd, const V: usize, const N: usize, const IN_PLACE: bool>(
             b = b.wrapping_add(x.b_step);
         }
         if left > 0 {
-            group.ahead.set((ahead, left.saturating_sub(line * group.steps.len())));
+            let asked = ahead.addr().wrapping_sub(from.addr()) / size_of::<S::Elem>();
+            group.ahead.set((ahead, left.saturating_sub(asked)));
         }
         for (column, sums) in sums.into_iter().enumerate() {
             for (v, sum) in sums.into_iter().enumerate() {

@@ -6,8 +6,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::ahead::Ahead;
-use super::copy::{ColumnPanel, Copying, Staging, copy_rows};
+use super::copy::{Ahead, ColumnPanel, Copying, Staging, copy_rows};
 use super::heights::NextHeight;
 use super::pack::CHUNK;
 use super::simd::Simd;
@@ -54,7 +53,7 @@ pub(super) struct Block<T> {
     pub(super) is_quick: bool,
     /// Where column panels are copied before their use, or null; C has whole panels of the usual width then.
     pub(super) staging: *mut Staging<T>,
-    /// What the next block reads, or null.
+    /// The lines that the next block reads, or null.
     pub(super) ahead: *mut Ahead<T>,
 }
 

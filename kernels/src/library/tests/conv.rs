@@ -216,6 +216,44 @@ fn convolutions_in_groups_agree_with_those_group_by_group() {
     assert!(n_nan > 20, "{n_nan} results have NaN and numbers");
 }
 
+/// Depthwise convolutions with pixels half a page apart, or more: from copies of several blocks of channels, from copies
+/// that reach over lines that no tap meets, in place where few taps read a pixel, and with phases that have no tap.
+#[test]
+fn depthwise_convolutions_agree_with_copies_of_channels() {
+    let mut random = Random(0xc0_91e5);
+    let shapes = [
+        // Batch, sides, channels, taps, strides, padding before and after, dilation.
+        (2, [14, 14], 1024, [3, 3], [1, 1], [[1, 1], [1, 1]], [1, 1]),
+        (1, [9, 15], 520, [5, 3], [1, 1], [[2, 2], [1, 1]], [1, 1]),
+        (1, [12, 12], 512, [3, 3], [1, 1], [[5, 5], [5, 5]], [5, 5]),
+        (3, [7, 7], 512, [7, 7], [1, 1], [[0, 0], [0, 0]], [1, 1]),
+        (2, [10, 11], 512, [3, 3], [2, 2], [[1, 1], [1, 1]], [1, 1]),
+        (1, [13, 1], 512, [3, 1], [1, 2], [[1, 1], [1, 0]], [1, 1]),
+        (2, [6, 2], 512, [3, 1], [1, 4], [[1, 1], [2, 2]], [1, 1]),
+    ];
+    for (batch, [height, width], channels, [kernel_height, kernel_width], stride, padding, dilation) in shapes {
+        for (pass, dtype) in ConvPass::ALL.iter().flat_map(|pass| [(*pass, DType::F32), (*pass, DType::F64)]) {
+            let sizes = Conv2d {
+                batch,
+                height,
+                width,
+                kernel_height,
+                kernel_width,
+                stride,
+                padding,
+                dilation,
+                ..convolution(&mut random, dtype, pass)
+            };
+            let conv = Conv2d { groups: channels, in_channels: channels, out_channels: channels, ..sizes };
+            assert!(conv.is_valid() && Depthwise::<f32>::new(&conv, &[]).is_some(), "{conv:?}");
+            let [out_height, out_width] = conv.out_extent();
+            let of_window = kernel_height * kernel_width;
+            let terms = if pass == ConvPass::FilterGradient { batch * out_height * out_width } else { of_window };
+            check_with_specials(&conv, terms, &mut random);
+        }
+    }
+}
+
 /// The same where each channel is a group and images are read in place: lines shorter and longer than what is computed
 /// together, vectors of three lengths, taps on both sides of an image and past it.
 #[test]
@@ -248,7 +286,8 @@ fn depthwise_convolutions_agree_with_those_group_by_group() {
         n_long[round % 3] += usize::from(is_in_place && of_line / conv.stride[1] >= 8 + conv.kernel_width);
         let has_neighbours = [3, 5, 7].contains(&conv.kernel_width) && [conv.stride[1], conv.dilation[1]] == [1, 1];
         n_neighbours[round % 3] += usize::from(is_in_place && has_neighbours);
-        let pixel = channels * conv.dtype.size();
+        // Floats of 16 bits are computed as `f32`.
+        let pixel = channels * conv.dtype.size().max(4);
         let has_part = pass == ConvPass::FilterGradient && !channels.is_multiple_of(4);
         n_copied[round % 3] += usize::from(is_in_place && (pixel.is_multiple_of(2048) || has_part));
         let of_gradient = conv.batch * height * width;

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::{Block, Depthwise, DepthwisePart, PASSED, TASKS};
+use super::{ChannelBlock, Depthwise, DepthwisePart, PASSED, TASKS};
 use crate::library::extents::count;
 use crate::library::micro::{
     DepthwiseTaps, Engine, Real, WindowAxis, block_depth, has_vectors, images_of_task, lines_of_chain, whole_vectors,
@@ -26,6 +26,9 @@ const LEAST: usize = 64;
 /// Tasks of a gradient, if it has as many channels.
 const LEAST_TASKS: usize = 4;
 
+/// Reads of each pixel for which a forward pass or an input gradient copies it.
+const OFTEN: usize = 3;
+
 /// Bytes of which distances between pixels are no multiples in caches.
 const ALIASED: usize = 2048;
 
@@ -33,9 +36,9 @@ const ALIASED: usize = 2048;
 const WIDE: usize = 1536;
 const FAR: usize = if cfg!(test) { 1 << 14 } else { 24 << 20 };
 
-/// Lines of an image, or of a copy of some of its channels.
+/// ImageLines of an image, or of a copy of some of its channels.
 #[derive(Clone, Copy)]
-struct Lines<'s, T> {
+struct ImageLines<'s, T> {
     elements: &'s [T],
     /// Elements of a line, and the number of the first line.
     len: usize,
@@ -44,7 +47,7 @@ struct Lines<'s, T> {
     zeros: &'s [T],
 }
 
-impl<'s, T> Lines<'s, T> {
+impl<'s, T> ImageLines<'s, T> {
     /// The line that `tap` meets at `output`, and what follows it.
     fn met(&self, y: &WindowAxis, output: usize, tap: usize) -> &'s [T] {
         y.inside(output, tap).map_or(self.zeros, |line| &self.elements[(line - self.first) * self.len..])
@@ -76,7 +79,14 @@ impl<T: Real> Depthwise<'_, T> {
 
     /// Elements of a copy of the lines that some lines of outputs need, of `pitch` for each pixel.
     fn n_copied(&self, rows: usize, pitch: usize) -> usize {
-        count(&[self.lines_needed(rows), self.extent[1], pitch])
+        count(&[self.lines_needed(rows).min(self.extent[0]), self.extent[1], pitch])
+    }
+
+    /// Whether sums of `rows` lines of `width` outputs read each pixel of a copy `times` in the mean.
+    fn reads_copies(&self, [rows, width]: [usize; 2], times: usize) -> bool {
+        let taps = self.op.kernel_height * self.op.kernel_width;
+        let reads = count(&[rows, width, taps]) / count(&self.spacing());
+        reads >= times.saturating_mul(self.n_copied(rows, 1))
     }
 
     /// The lines of an image that lines `rows` of the result need, with the channels of a block: from `copy` if that has room.
@@ -84,21 +94,21 @@ impl<T: Real> Depthwise<'_, T> {
         &'s self,
         image: usize,
         rows: &Range<usize>,
-        block: &Block,
+        block: &ChannelBlock,
         copy: &'s mut [T],
         zeros: &'s [T],
-    ) -> Lines<'s, T> {
+    ) -> ImageLines<'s, T> {
         let [height, width, channels] = self.extent;
         let line_len = width * channels;
         let image = &self.source[image * height * line_len..][..height * line_len];
         if copy.is_empty() {
             let elements = image.get(block.channels.start..).unwrap_or_default();
-            return Lines { elements, len: line_len, first: 0, zeros };
+            return ImageLines { elements, len: line_len, first: 0, zeros };
         }
         let lines = self.lines_for(rows);
         let [first, end] = [lines.start, lines.end].map(|line| line.clamp(0, height as isize) as usize);
         block.copy(&image[first * line_len..end.max(first) * line_len], channels, copy);
-        Lines { elements: copy, len: width * block.pitch, first, zeros }
+        ImageLines { elements: copy, len: width * block.pitch, first, zeros }
     }
 
     /// The forward pass and the input gradient.
@@ -107,20 +117,22 @@ impl<T: Real> Depthwise<'_, T> {
         let most = (PASSED / (width * channels)).max(1).min(lines.div_ceil(TASKS.div_ceil(self.op.batch)));
         // As many tasks, of nearly as many lines each.
         let rows = lines.div_ceil(lines.div_ceil(most));
-        let blocks = if self.is_aliased() {
-            Block::copied::<T>(channels, (COPIED / self.n_copied(rows, 1).max(1)).max(LEAST), 1)
+        let is_copied = self.is_aliased() && self.reads_copies([rows, width], OFTEN);
+        let blocks = if is_copied {
+            ChannelBlock::copied::<T>(channels, (COPIED / self.n_copied(rows, 1).max(1)).max(LEAST), 1)
         } else {
-            vec![Block::in_place(0..channels, channels)]
+            vec![ChannelBlock::in_place(0..channels, channels)]
         };
         let windows = self.parts.iter().map(|part| [&part.phase[0].axis, &part.phase[1].axis]);
         let leaves_out = engine.leaves_out_taps(windows, self.op.batch, filter);
-        let taps =
-            |block: &Block| self.parts.iter().map(|part| self.taps(part, block).leaving_out(leaves_out)).collect();
+        let taps = |block: &ChannelBlock| {
+            self.parts.iter().map(|part| self.taps(part, block).leaving_out(leaves_out)).collect()
+        };
         let taps: Vec<Vec<DepthwiseTaps>> = blocks.iter().map(taps).collect();
         let n_taps = self.op.kernel_height * self.op.kernel_width;
         let (pitch, work) = (blocks[0].pitch, count(&[out.len(), n_taps]));
         let of_filter = n_taps * pitch;
-        let copied = |n: usize| if self.is_aliased() { n } else { 0 };
+        let copied = |n: usize| if is_copied { n } else { 0 };
         let (n_filter, n_copied) = (copied(blocks.len() * of_filter), copied(self.n_copied(rows, pitch)));
         with_scratch::<T, _>(n_filter + self.n_zeros(pitch), |scratch| {
             let (copy, zeros) = scratch.split_at_mut(n_filter);
@@ -146,7 +158,7 @@ impl<T: Real> Depthwise<'_, T> {
     }
 
     /// The taps of a part for the channels of a block.
-    fn taps(&self, part: &DepthwisePart, block: &Block) -> DepthwiseTaps {
+    fn taps(&self, part: &DepthwisePart, block: &ChannelBlock) -> DepthwiseTaps {
         let [y, x] = &part.phase;
         let taps = (0..y.axis.taps).flat_map(|ty| (0..x.axis.taps).map(move |tx| [ty, tx]));
         let at = |[ty, tx]: [usize; 2]| (y.tap + ty * y.step) * self.op.kernel_width + x.tap + tx * x.step;
@@ -159,14 +171,19 @@ impl<T: Real> Depthwise<'_, T> {
         &self,
         engine: &Engine,
         (part, taps): (&DepthwisePart, &DepthwiseTaps),
-        (block, source, filter): (&Block, &Lines<'_, T>, &[T]),
+        (block, source, filter): (&ChannelBlock, &ImageLines<'_, T>, &[T]),
         tile: &mut TileView<'_, T>,
     ) {
         let ([y, x], spacing, rows) = (&part.phase, self.spacing(), tile.rows.clone());
         let first = x.first * self.channels + block.channels.start;
         for row in (y.first..rows.end).step_by(spacing[0]).filter(|row| *row >= rows.start) {
             let output = (row - y.first) / spacing[0];
-            let met = if taps.leaves_out() { y.axis.taps_inside(output) } else { 0..y.axis.taps };
+            let met = match x.axis.taps {
+                // Without taps, no line is read, and none has been copied.
+                0 => 0..0,
+                _ if taps.leaves_out() => y.axis.taps_inside(output),
+                _ => 0..y.axis.taps,
+            };
             let lines = (met.start, met.map(|tap| source.met(&y.axis, output, tap)));
             let out = &mut tile.row(row)[first..];
             engine.depthwise_line(taps, [filter, source.zeros], lines, out, spacing[1] * self.channels);
@@ -181,24 +198,25 @@ impl<T: Real> Depthwise<'_, T> {
         let of_chain = self.n_copied(chain, 1) + chain * width;
         let is_far = channels * size_of::<T>() >= WIDE && size_of_val(self.source) + size_of_val(ct) >= FAR;
         let whole = whole_vectors::<T>(engine.level, 1);
-        let is_copied = is_far || self.is_aliased() || !channels.is_multiple_of(whole);
+        let pays = (is_far || self.is_aliased()) && self.reads_copies([chain, width], 1);
+        let is_copied = pays || !channels.is_multiple_of(whole);
         let blocks = if is_copied {
-            Block::copied::<T>(channels, (COPIED / of_chain.max(1)).max(LEAST), whole)
+            ChannelBlock::copied::<T>(channels, (COPIED / of_chain.max(1)).max(LEAST), whole)
         } else {
             // More than one pass over an image only where threads would have nothing to do.
             let images = images_of_task(self.op.batch, self.op.filter_of_group());
             let n_blocks = LEAST_TASKS.div_ceil(self.op.batch.div_ceil(images));
-            let len = channels.div_ceil(n_blocks).next_multiple_of(Block::STEP);
+            let len = channels.div_ceil(n_blocks).next_multiple_of(ChannelBlock::STEP);
             (0..channels)
                 .step_by(len)
-                .map(|first| Block::in_place(first..(first + len).min(channels), channels))
+                .map(|first| ChannelBlock::in_place(first..(first + len).min(channels), channels))
                 .collect()
         };
-        // Lines that are copied together: whole chains.
+        // ImageLines that are copied together: whole chains.
         let pitch = blocks[0].pitch;
         let rows = (COPIED / count(&[of_chain, pitch]).max(1)).max(1) * chain;
         let [n_copied, n_cts] = if is_copied { [self.n_copied(rows, pitch), rows * width * pitch] } else { [0; 2] };
-        let taps = |block: &Block| {
+        let taps = |block: &ChannelBlock| {
             let weights = (0..n_taps).map(|tap| tap * block.len).collect();
             DepthwiseTaps::new(self.parts[0].phase[1].axis, [block.len, block.pitch], weights)
         };
@@ -233,7 +251,7 @@ impl<T: Real> Depthwise<'_, T> {
     fn chain_of_gradient(
         &self,
         engine: &Engine,
-        (taps, source, cts): (&DepthwiseTaps, &Lines<'_, T>, &[T]),
+        (taps, source, cts): (&DepthwiseTaps, &ImageLines<'_, T>, &[T]),
         rows: Range<usize>,
         sums: &mut [T],
         is_first: bool,
