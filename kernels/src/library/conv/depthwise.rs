@@ -554,8 +554,12 @@ impl<T: Real> Depthwise<'_, T> {
             for (at, sums) in partial.chunks_exact(size).enumerate() {
                 let (is_first, block) = (at < blocks.len(), &blocks[at % blocks.len()]);
                 for (out, sums) in out.chunks_exact_mut(self.channels).zip(sums.chunks_exact(block.len)) {
-                    let add = |(out, sum): (&mut T, &T)| *out = if is_first { *sum } else { *out + *sum };
-                    out[block.channels.clone()].iter_mut().zip(sums).for_each(add);
+                    let out = &mut out[block.channels.clone()];
+                    if is_first {
+                        out.copy_from_slice(&sums[..out.len()]);
+                    } else {
+                        out.iter_mut().zip(sums).for_each(|(out, sum)| *out = *out + *sum);
+                    }
                 }
             }
         });

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::{ChannelBlock, Depthwise, DepthwisePart, PASSED, TASKS};
+use super::{ChannelBlock, ConvPass, Depthwise, DepthwisePart, PASSED, TASKS};
 use crate::library::extents::count;
 use crate::library::micro::{
     DepthwiseTaps, Engine, Real, WindowAxis, block_depth, has_vectors, images_of_task, lines_of_chain, whole_vectors,
@@ -23,8 +23,9 @@ const COPIED: usize = 48 << 10;
 /// Channels of a block of which there are copies, at least.
 const LEAST: usize = 64;
 
-/// Tasks of a gradient, if it has as many channels.
+/// Tasks of a gradient of so many multiplications, if it has as many channels.
 const LEAST_TASKS: usize = 4;
+const DIVIDED: usize = 1 << 17;
 
 /// Reads of each pixel for which a forward pass or an input gradient copies it.
 const OFTEN: usize = 3;
@@ -54,11 +55,27 @@ impl<'s, T> ImageLines<'s, T> {
     }
 }
 
+/// Whether half of the outputs of a line have all of their taps inside the image.
+fn has_most_inside(part: &DepthwisePart) -> bool {
+    let x = &part.phase[1].axis;
+    2 * (0..x.outputs).filter(|output| x.taps_inside(*output).len() == x.taps).count() >= x.outputs
+}
+
 impl<T: Real> Depthwise<'_, T> {
-    /// Whether images are read where they lie: each channel is a group, they fill a vector, and no sum is cut.
+    /// Whether images are read where they lie: each channel is a group, they fill a vector, and no sum is cut. A filter's
+    /// gradient that copies images anyway, for its channels are no whole vectors, is quicker from copies with their padding
+    /// if most of its outputs have taps there.
     pub(in crate::library) fn is_in_place(&self, engine: &Engine) -> bool {
         let is_whole = |part: &DepthwisePart| part.offsets.len() <= block_depth(part.offsets.len());
-        self.group == [1, 1] && has_vectors::<T>(engine.level, self.channels) && self.parts.iter().all(is_whole)
+        let is_gradient = self.op.pass == ConvPass::FilterGradient;
+        let is_served = !is_gradient || self.has_vectors_alone(engine) || self.parts.iter().all(has_most_inside);
+        let is_plain = self.group == [1, 1] && has_vectors::<T>(engine.level, self.channels);
+        is_plain && is_served && self.parts.iter().all(is_whole)
+    }
+
+    /// Whether the shortest vector divides the channels.
+    fn has_vectors_alone(&self, engine: &Engine) -> bool {
+        whole_vectors::<T>(engine.level, self.channels) == self.channels
     }
 
     /// Whether pixels lie at a distance at which they share few places of a cache.
@@ -199,13 +216,14 @@ impl<T: Real> Depthwise<'_, T> {
         let is_far = channels * size_of::<T>() >= WIDE && size_of_val(self.source) + size_of_val(ct) >= FAR;
         let whole = whole_vectors::<T>(engine.level, 1);
         let pays = (is_far || self.is_aliased()) && self.reads_copies([chain, width], 1);
-        let is_copied = pays || !channels.is_multiple_of(whole);
+        let is_copied = pays || !self.has_vectors_alone(engine);
         let blocks = if is_copied {
             ChannelBlock::copied::<T>(channels, (COPIED / of_chain.max(1)).max(LEAST), whole)
         } else {
             // More than one pass over an image only where threads would have nothing to do.
             let images = images_of_task(self.op.batch, self.op.filter_of_group());
-            let n_blocks = LEAST_TASKS.div_ceil(self.op.batch.div_ceil(images));
+            let is_large = count(&[ct.len(), n_taps]) >= DIVIDED;
+            let n_blocks = if is_large { LEAST_TASKS.div_ceil(self.op.batch.div_ceil(images)) } else { 1 };
             let len = channels.div_ceil(n_blocks).next_multiple_of(ChannelBlock::STEP);
             (0..channels)
                 .step_by(len)
