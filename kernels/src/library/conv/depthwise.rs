@@ -361,7 +361,7 @@ impl<T: Real> Depthwise<'_, T> {
             ConvPass::FilterGradient if is_in_place => self.gradient_in_place(engine, other, out, epilogue),
             ConvPass::FilterGradient => {
                 let all = [ChannelBlock::in_place(0..self.channels, self.channels)];
-                self.filter_gradient(other, out, &all, epilogue, &|images, _, sums| match lanes::<T>() {
+                self.filter_gradient(other, out, &all, epilogue, |images, _, sums| match lanes::<T>() {
                     8 => self.gradient_of_images::<8>(other, images, sums),
                     _ => self.gradient_of_images::<4>(other, images, sums),
                 });
@@ -541,7 +541,7 @@ impl<T: Real> Depthwise<'_, T> {
         out: &mut [T],
         blocks: &[ChannelBlock],
         epilogue: TileCallback<'_>,
-        of_images: &(dyn Fn(Range<usize>, usize, &mut [T]) + Sync),
+        of_images: impl Fn(Range<usize>, usize, &mut [T]) + Sync,
     ) {
         let (batch, images) = (self.op.batch, images_of_task(self.op.batch, self.op.filter_of_group()));
         let (taps, work) = (out.len() / self.channels, count(&[ct.len(), self.parts[0].offsets.len()]));

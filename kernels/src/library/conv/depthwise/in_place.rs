@@ -242,7 +242,7 @@ impl<T: Real> Depthwise<'_, T> {
         with_scratch::<T, _>(self.n_zeros(pitch), |zeros| {
             zeros.fill(T::ZERO);
             let zeros = &*zeros;
-            self.filter_gradient(ct, out, &blocks, epilogue, &|images, number, sums| {
+            self.filter_gradient(ct, out, &blocks, epilogue, |images, number, sums| {
                 with_scratch::<T, _>(n_copied + n_cts, |scratch| {
                     let (copy, cts_copy) = scratch.split_at_mut(n_copied);
                     let (block, taps) = (&blocks[number], &taps[number]);
