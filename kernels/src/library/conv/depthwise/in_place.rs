@@ -37,7 +37,7 @@ const ALIASED: usize = 2048;
 const WIDE: usize = 1536;
 const FAR: usize = if cfg!(test) { 1 << 14 } else { 24 << 20 };
 
-/// ImageLines of an image, or of a copy of some of its channels.
+/// Lines of an image, or of a copy of some of its channels.
 #[derive(Clone, Copy)]
 struct ImageLines<'s, T> {
     elements: &'s [T],
@@ -230,7 +230,7 @@ impl<T: Real> Depthwise<'_, T> {
                 .map(|first| ChannelBlock::in_place(first..(first + len).min(channels), channels))
                 .collect()
         };
-        // ImageLines that are copied together: whole chains.
+        // Lines that are copied together: whole chains.
         let pitch = blocks[0].pitch;
         let rows = (COPIED / count(&[of_chain, pitch]).max(1)).max(1) * chain;
         let [n_copied, n_cts] = if is_copied { [self.n_copied(rows, pitch), rows * width * pitch] } else { [0; 2] };
