@@ -1,0 +1,128 @@
+"""The layers of benches/layers by JAX or PyTorch: layers.py jax|torch WORD ...; and what the figures say: layers.py table
+FOLDER, which reads FOLDER/layers.*.jsonl."""
+import glob, json, math, os, sys, time
+
+SAMPLES, SECONDS = 5, 0.05
+# Passes of which the table tells, by their ratios.
+ROWS = 30
+
+
+def table(folder):
+    best = {}
+    for path in sorted(glob.glob(os.path.join(folder, "layers.*.jsonl"))):
+        system = os.path.basename(path).split(".")[1]
+        for text in open(path):
+            line = json.loads(text)
+            runs = best.setdefault(line["pass"], {})
+            if system not in runs or line["us"] < runs[system]["us"]:
+                runs[system] = line
+    rows, apart = [], []
+    for name, runs in best.items():
+        if "retape" not in runs or len(runs) == 1:
+            continue
+        us, peer = min((r["us"], s) for s, r in runs.items() if s != "retape")
+        rows.append((runs["retape"]["us"] / us, name, runs["retape"]["us"], us, peer))
+        energies = [r["energy"] for r in runs.values()]
+        if max(energies) - min(energies) > 1e-3 * max(energies):
+            apart.append(name)
+    rows.sort(reverse=True)
+    ratios = [row[0] for row in rows]
+    above = lambda limit: sum(ratio > limit for ratio in ratios)
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    print(f"{len(rows)} passes: geometric mean {mean:.2f}, median {sorted(ratios)[len(rows) // 2]:.2f}; "
+          f"{above(1)} above 1, {above(1.2)} above 1.2, {above(2)} above 2.\n")
+    print("| pass | retape | peer | | ratio |\n|---|---|---|---|---|")
+    for ratio, name, us, of_peer, peer in rows[:ROWS]:
+        print(f"| {name} | {us:.0f} us | {of_peer:.0f} us | {peer} | {ratio:.2f} |")
+    print("\n" + (f"Results differ: {', '.join(apart)}." if apart else "Results agree."))
+
+
+if sys.argv[1] == "table":
+    table(sys.argv[2])
+    sys.exit()
+
+import numpy as np
+
+threads = os.environ.get("THREADS", "2")
+if sys.argv[1] == "torch":
+    import torch
+
+    torch.set_num_threads(int(threads))
+else:
+    os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen=true intra_op_parallelism_threads={threads}"
+    import jax
+    import jax.numpy as jnp
+
+
+def data(shape, seed):
+    numbers = (np.arange(math.prod(shape), dtype=np.int64) * 7919 + seed * 104729) % 10007
+    return ((numbers.astype(np.float32) / np.float32(10007) - np.float32(0.5)) * np.float32(2)).reshape(shape)
+
+
+def dense_by_torch(x, w, is_turned):
+    x, w = torch.from_numpy(x), torch.from_numpy(w)
+    return {"result": lambda: x @ (w.mT if is_turned else w)}
+
+
+def dense_by_jax(x, w, is_turned):
+    x, w = jnp.asarray(x), jnp.asarray(w)
+    product = jax.jit(lambda x, w: x @ (w.T if is_turned else w))
+    return {"result": lambda: product(x, w).block_until_ready()}
+
+
+def conv_by_torch(x, f, t, stride, padding, dilation, groups):
+    """Arrays in PyTorch's order of axes, with channels last in memory."""
+    last = lambda x, axes: torch.from_numpy(x).permute(axes).contiguous(memory_format=torch.channels_last)
+    x, f, t = last(x, (0, 3, 1, 2)), last(f, (3, 2, 0, 1)), last(t, (0, 3, 1, 2))
+    steps = [[stride] * 2, [padding] * 2, [dilation] * 2]
+    gradient = lambda mask: torch.ops.aten.convolution_backward(t, x, f, None, *steps, False, [0, 0], groups, mask)
+    return {
+        "result": lambda: torch.nn.functional.conv2d(x, f, None, *steps, groups),
+        "image": lambda: gradient([True, False, False])[0],
+        "filter": lambda: gradient([False, True, False])[1],
+    }
+
+
+def conv_by_jax(x, f, t, stride, padding, dilation, groups):
+    x, f, t = map(jnp.asarray, (x, f, t))
+    conv = lambda x, f: jax.lax.conv_general_dilated(
+        x, f, (stride,) * 2, ((padding,) * 2,) * 2, rhs_dilation=(dilation,) * 2,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=groups)
+    loss = lambda x, f, t: (conv(x, f) * t).sum()
+    forward, image, filter = jax.jit(conv), jax.jit(jax.grad(loss)), jax.jit(jax.grad(loss, 1))
+    return {
+        "result": lambda: forward(x, f).block_until_ready(),
+        "image": lambda: image(x, f, t).block_until_ready(),
+        "filter": lambda: filter(x, f, t).block_until_ready(),
+    }
+
+
+def passes(words):
+    numbers = [int(word) for word in words[1:] if word.isdigit()]
+    if words[0] == "dense":
+        rows, features, results = numbers
+        is_turned = words[-1] == "turned"
+        weights = [results, features] if is_turned else [features, results]
+        dense = dense_by_torch if sys.argv[1] == "torch" else dense_by_jax
+        return dense(data([rows, features], 0), data(weights, 1), is_turned)
+    batch, side, channels, results, taps, stride, padding, dilation, groups = numbers
+    outputs = (side + 2 * padding - dilation * (taps - 1) - 1) // stride + 1
+    shapes = [batch, side, side, channels], [taps, taps, channels // groups, results], [batch, outputs, outputs, results]
+    conv = conv_by_torch if sys.argv[1] == "torch" else conv_by_jax
+    return conv(*(data(shape, seed) for seed, shape in enumerate(shapes)), stride, padding, dilation, groups)
+
+
+for line in open(os.path.join(os.path.dirname(__file__), "../layers/layers.txt")):
+    words = line.split()
+    if line.startswith("#") or words[:len(sys.argv) - 2] != sys.argv[2:]:
+        continue
+    for name, step in passes(words).items():
+        energy = float((np.asarray(step(), dtype=np.float64) ** 2).sum())
+        times, begin = [], time.perf_counter()
+        while len(times) < SAMPLES or time.perf_counter() - begin < SECONDS:
+            start = time.perf_counter()
+            step()
+            times.append(time.perf_counter() - start)
+        times.sort()
+        print(json.dumps({"pass": f"{' '.join(words)} {name}", "us": round(times[len(times) // 4] * 1e6, 2),
+                          "energy": energy}), flush=True)
