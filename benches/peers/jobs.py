@@ -1,19 +1,14 @@
 """The jobs of benches/jobs by JAX or PyTorch: jobs.py jax|torch NAME ...; and the table of ratios: jobs.py table FOLDER,
 which reads FOLDER/jobs.*.jsonl."""
-import glob, json, os, sys, time
+import json, sys, time
+
+from turns import best_runs
 
 SAMPLES, SECONDS = 15, 0.25
 
 
 def table(folder):
-    best = {}
-    for path in sorted(glob.glob(os.path.join(folder, "jobs.*.jsonl"))):
-        system = os.path.basename(path).split(".")[1]
-        for text in open(path):
-            line = json.loads(text)
-            runs = best.setdefault(line["job"], {})
-            if system not in runs or line["us"] < runs[system]["us"]:
-                runs[system] = line
+    best = best_runs(folder, "jobs", "job")
     ratio = lambda runs: runs["retape"]["us"] / min(r["us"] for s, r in runs.items() if s != "retape")
     print("| job | retape | JAX | PyTorch | ratio |\n|---|---|---|---|---|")
     rows = [(name, runs) for name, runs in best.items() if "retape" in runs and len(runs) > 1]

@@ -1,6 +1,8 @@
 """The layers of benches/layers by JAX or PyTorch: layers.py jax|torch WORD ...; and what the figures say: layers.py table
 FOLDER, which reads FOLDER/layers.*.jsonl."""
-import glob, json, math, os, sys, time
+import json, math, os, sys, time
+
+from turns import best_runs
 
 SAMPLES, SECONDS = 5, 0.05
 # Passes of which the table tells, by their ratios.
@@ -8,14 +10,7 @@ ROWS = 30
 
 
 def table(folder):
-    best = {}
-    for path in sorted(glob.glob(os.path.join(folder, "layers.*.jsonl"))):
-        system = os.path.basename(path).split(".")[1]
-        for text in open(path):
-            line = json.loads(text)
-            runs = best.setdefault(line["pass"], {})
-            if system not in runs or line["us"] < runs[system]["us"]:
-                runs[system] = line
+    best = best_runs(folder, "layers", "pass")
     rows, apart = [], []
     for name, runs in best.items():
         if "retape" not in runs or len(runs) == 1:

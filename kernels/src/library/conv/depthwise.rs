@@ -18,7 +18,7 @@ use super::{Conv2d, ConvPass, GradientPhase, MOST_LIGHT};
 use crate::library::extents::count;
 use crate::library::micro::{Engine, Real, WindowAxis, block_depth, images_of_task, lines_of_chain, with_scratch};
 use crate::library::tile::{Tile, TileCallback};
-use crate::library::view::{TileView, for_each_chunk, for_each_tile, vectorized};
+use crate::library::view::{CACHE_LINE, TileView, for_each_chunk, for_each_tile, vectorized};
 
 /// Channels of a group at most.
 pub(super) const MOST_CHANNELS: usize = 8;
@@ -38,9 +38,6 @@ const MOST_HELD: usize = 1 << 20;
 
 /// Tasks that a result is cut into, if it has as many lines.
 const TASKS: usize = 16;
-
-/// Bytes of a line of a cache.
-const CACHE_LINE: usize = 64;
 
 /// Lanes of a vector of 32 bytes.
 const fn lanes<T>() -> usize {
@@ -169,17 +166,17 @@ impl<'a, T: Real> Depthwise<'a, T> {
         (pass.held_len(1) <= MOST_HELD).then_some(pass)
     }
 
-    /// ImageLines of outputs from one line of a part to the next.
+    /// Lines of outputs from one line of a part to the next.
     fn spacing(&self) -> [usize; 2] {
         if self.op.pass == ConvPass::InputGradient { self.op.stride } else { [1, 1] }
     }
 
-    /// ImageLines of the source from one line of a part to the next.
+    /// Lines of the source from one line of a part to the next.
     fn stride(&self) -> usize {
         self.parts.first().map_or(1, |part| part.phase[0].axis.stride as usize)
     }
 
-    /// ImageLines of the source that one line of outputs reaches over, in all parts.
+    /// Lines of the source that one line of outputs reaches over, in all parts.
     fn reach(&self) -> usize {
         let reach = |part: &DepthwisePart| part.phase[0].axis.reach();
         let low = self.parts.iter().map(|part| reach(part)[0]).min().unwrap_or(0);
@@ -187,7 +184,7 @@ impl<'a, T: Real> Depthwise<'a, T> {
         (high - low + 1).max(1) as usize
     }
 
-    /// ImageLines of the source that some lines of outputs need at most.
+    /// Lines of the source that some lines of outputs need at most.
     fn lines_needed(&self, lines: usize) -> usize {
         count(&[lines.div_ceil(self.spacing()[0]), self.stride()]).saturating_add(self.reach())
     }
@@ -197,7 +194,7 @@ impl<'a, T: Real> Depthwise<'a, T> {
         count(&[self.lines_needed(lines), self.held.line, self.lanes]).saturating_add(VECTORS * self.lanes)
     }
 
-    /// ImageLines of outputs that are computed from one copy, in multiples of `step`.
+    /// Lines of outputs that are computed from one copy, in multiples of `step`.
     fn lines_per_copy(&self, lines: usize, step: usize) -> usize {
         let [_, width, channels] = self.extent;
         let most = (HELD / self.lanes / self.held.line.max(1)).min(PASSED / (width * channels).max(1));

@@ -634,11 +634,8 @@ impl<T: Real> ProductTask<'_, T> {
                 let (c, c_row) = if steps.end < all.end { (before, before_row) } else { (c, c_row) };
                 let after = columns.data.wrapping_add(first + steps.len() * columns.block);
                 staging.after = (after, depth.min(all.end - steps.end));
-                let mut ahead = if is_part {
-                    Ahead::of_product(kernels, [x.a, x.b], [x.m, x.n, x.k], &steps, all.end)
-                } else {
-                    None
-                };
+                let ahead = || Ahead::of_product(kernels, [x.a, x.b], [x.m, x.n, x.k], &steps, all.end);
+                let mut ahead = is_part.then(ahead).flatten();
                 let ahead = ahead.as_mut().map_or(std::ptr::null_mut(), |ahead| &raw mut *ahead);
                 let mut block = Block {
                     rows: rows.len(),

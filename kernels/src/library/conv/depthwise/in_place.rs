@@ -68,13 +68,13 @@ impl<T: Real> Depthwise<'_, T> {
     pub(in crate::library) fn is_in_place(&self, engine: &Engine) -> bool {
         let is_whole = |part: &DepthwisePart| part.offsets.len() <= block_depth(part.offsets.len());
         let is_gradient = self.op.pass == ConvPass::FilterGradient;
-        let is_served = !is_gradient || self.has_vectors_alone(engine) || self.parts.iter().all(has_most_inside);
+        let is_served = !is_gradient || self.has_whole_vectors(engine) || self.parts.iter().all(has_most_inside);
         let is_plain = self.group == [1, 1] && has_vectors::<T>(engine.level, self.channels);
         is_plain && is_served && self.parts.iter().all(is_whole)
     }
 
     /// Whether the shortest vector divides the channels.
-    fn has_vectors_alone(&self, engine: &Engine) -> bool {
+    fn has_whole_vectors(&self, engine: &Engine) -> bool {
         whole_vectors::<T>(engine.level, self.channels) == self.channels
     }
 
@@ -216,7 +216,7 @@ impl<T: Real> Depthwise<'_, T> {
         let is_far = channels * size_of::<T>() >= WIDE && size_of_val(self.source) + size_of_val(ct) >= FAR;
         let whole = whole_vectors::<T>(engine.level, 1);
         let pays = (is_far || self.is_aliased()) && self.reads_copies([chain, width], 1);
-        let is_copied = pays || !self.has_vectors_alone(engine);
+        let is_copied = pays || !self.has_whole_vectors(engine);
         let blocks = if is_copied {
             ChannelBlock::copied::<T>(channels, (COPIED / of_chain.max(1)).max(LEAST), whole)
         } else {
