@@ -15,6 +15,9 @@ mod short_rows;
 mod split;
 mod step;
 mod tile;
+mod written_out;
+
+use std::ops::RangeInclusive;
 
 use retape_runtime::DType;
 use smallvec::SmallVec;
@@ -59,6 +62,9 @@ pub(crate) enum Source {
     /// Bytes of the scratch memory, from this offset on, or of the constants behind it.
     Scratch(usize),
 }
+
+/// The largest stride whose elements are picked from vectors of neighbours.
+const NEAR: i64 = 8;
 
 /// How the points of a nest are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -148,7 +154,7 @@ pub(crate) fn schedule(kernel: &Kernel) -> Schedule {
 /// The schedule, in which the order of additions is settled, of instructions as they are.
 pub(crate) fn settled(kernel: &Kernel) -> Schedule {
     let sources: Vec<Source> = (0..kernel.params.len()).map(Source::Param).collect();
-    let Some(canonical) = canonical(kernel) else { return Schedule::default() };
+    let Some(canonical) = canonical(kernel).and_then(with_short_axes_written_out) else { return Schedule::default() };
     if let Some(split) = split::split(&canonical) {
         let nests = split.parts.iter().filter_map(|(part, of)| {
             let of: Vec<Source> = of.iter().map(|s| s.through(&sources)).collect();
@@ -157,6 +163,14 @@ pub(crate) fn settled(kernel: &Kernel) -> Schedule {
         return Schedule { nests: nests.collect(), scratch: split.scratch };
     }
     Schedule { nests: vec![nest(canonical, &sources)], scratch: 0 }
+}
+
+/// The canonical form without the short axes that are better written out.
+fn with_short_axes_written_out(mut kernel: Kernel) -> Option<Kernel> {
+    while let Some(written) = written_out::with_short_axis_written_out(&kernel) {
+        kernel = canonical(&written)?;
+    }
+    Some(kernel)
 }
 
 impl Schedule {
@@ -229,14 +243,14 @@ fn cost_of_point(kernel: &Kernel) -> u64 {
     (insts + kernel.stores.len()) as u64
 }
 
-/// Unit strides along an axis, of the loads inside the reduced loops and of the stores.
-fn unit_strides(kernel: &Kernel, axis: usize) -> usize {
+/// Strides along an axis that are unit ones, or near ones, of the loads inside the reduced loops and of the stores.
+fn strides_in(strides: RangeInclusive<i64>, kernel: &Kernel, axis: usize) -> usize {
     let stages = kernel.stages();
     let loads =
         kernel.insts.iter().zip(&stages).filter(
-            |(inst, stage)| matches!(inst, Inst::Load(_, at) if **stage == Stage::Element && at.stride(axis) == 1),
+            |(inst, stage)| matches!(inst, Inst::Load(_, at) if **stage == Stage::Element && strides.contains(&at.stride(axis))),
         );
-    let stores = kernel.stores.iter().filter(|s| kernel.uses_reduced(&s.at) && s.at.stride(axis) == 1);
+    let stores = kernel.stores.iter().filter(|s| kernel.uses_reduced(&s.at) && strides.contains(&s.at.stride(axis)));
     loads.count() + stores.count()
 }
 
@@ -251,8 +265,13 @@ fn traversal(kernel: &Kernel, kept: usize) -> Traversal {
     if kept == 0 || kernel.axes[kept - 1].extent < MIN_VECTOR_EXTENT {
         return Traversal::Rows;
     }
-    let along_kept = unit_strides(kernel, kept - 1);
-    let along_reduced = unit_strides(kernel, kernel.axes.len() - 1);
+    let count = |strides: RangeInclusive<i64>| {
+        [kept - 1, kernel.axes.len() - 1].map(|axis| strides_in(strides.clone(), kernel, axis))
+    };
+    let [along_kept, along_reduced] = match count(1..=1) {
+        [0, 0] => count(2..=NEAR),
+        units => units,
+    };
     if along_kept >= along_reduced.max(1) { Traversal::Columns { block: 0 } } else { Traversal::Rows }
 }
 

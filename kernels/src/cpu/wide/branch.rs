@@ -6,7 +6,7 @@ use super::ops;
 use super::regs::{Cold, Registers};
 
 /// A general register for addresses, besides the one of every step.
-const R15: u8 = 15;
+pub(super) const R15: u8 = 15;
 
 impl Registers {
     /// Writes the test of a condition and keeps the rest for [`cold_parts`](Registers::cold_parts).
@@ -125,6 +125,7 @@ impl Registers {
                 self.repeat_general(to, false);
             }
             Code::Collect { to, part, size, from, count } => self.collect([to, part], size, from, count),
+            Code::Deinterleave { to, part, size, from, stride } => self.deinterleave([to, part], size, from, stride),
             Code::LoadFrom { to, op, size, base, far, from, mask } => {
                 let mask = mask.map(|mask| (self.class(mask), self.register(mask)));
                 self.lowest_lane(base, far);
@@ -167,12 +168,16 @@ impl Registers {
                 let to = self.memory(to, RAX);
                 self.store_unit(unit, RDI, to);
             }
+            Code::Interleave { made, before, ways, frame, memory } => {
+                self.interleave([made, before], ways, frame, memory);
+            }
+            Code::Scatter { size, frame, to, stride, lanes } => self.scatter(size, frame, to, stride, lanes),
             Code::CopyLeft { unit, memory, frame, left, loads } => self.copy_left(unit, memory, frame, left, loads),
         }
     }
 
     /// An address that moves with the position on the vector axis by `stride` bytes, with RDI as its base.
-    fn moved(&mut self, from: ElementAddress, stride: i32) -> Memory {
+    pub(super) fn moved(&mut self, from: ElementAddress, stride: i32) -> Memory {
         let base = self.memory(from, RAX);
         self.asm.imul(RDI, Rm::Register(RCX), stride);
         self.asm.alu(Alu::Add, RDI, Rm::Register(base.base));
@@ -247,7 +252,7 @@ impl Registers {
         self.write(ops::repeat(wide), self.full(), r, 0, Rm::Register(r), None);
     }
 
-    fn load_unit(&mut self, unit: MoveWidth, to: u8, from: Memory) {
+    pub(super) fn load_unit(&mut self, unit: MoveWidth, to: u8, from: Memory) {
         let opcode = match unit {
             MoveWidth::Byte => [0x0f, 0xb6],
             MoveWidth::Half => [0x0f, 0xb7],
@@ -255,7 +260,7 @@ impl Registers {
         self.asm.general(&opcode, false, to, Rm::Memory(from));
     }
 
-    fn store_unit(&mut self, unit: MoveWidth, from: u8, to: Memory) {
+    pub(super) fn store_unit(&mut self, unit: MoveWidth, from: u8, to: Memory) {
         match unit {
             MoveWidth::Byte => self.asm.general(&[0x88], false, from, Rm::Memory(to)),
             MoveWidth::Half => {

@@ -165,6 +165,14 @@ pub(super) enum Scattered {
     At { from: ElementAddress, stride: i32, index: Virtual, far: bool },
 }
 
+/// The lanes of a vector that have an element, the first ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lanes {
+    Known(usize),
+    /// As many as are left of a row.
+    Left(Cell),
+}
+
 /// One step of straight-line code.
 #[derive(Clone, Debug)]
 pub(super) enum Code {
@@ -200,6 +208,15 @@ pub(super) enum Code {
         from: Scattered,
         count: usize,
     },
+    /// Every `stride`-th element of `size` bytes, picked from whole vectors of neighbours, the last of which ends with the
+    /// last element.
+    Deinterleave {
+        to: Virtual,
+        part: Virtual,
+        size: usize,
+        from: ElementAddress,
+        stride: usize,
+    },
     /// Elements of `size` bytes from the position on that the lowest lane of `base` says, of 64 bits if it is `far`, plus
     /// the position on the vector axis where the address moves with it.
     LoadFrom {
@@ -224,6 +241,23 @@ pub(super) enum Code {
         unit: MoveWidth,
         to: ElementAddress,
     },
+    /// The vectors of words that lie one after the other in the frame, as many as `ways`, to `memory + position * ways` words:
+    /// the first lanes of all, then the second ones.
+    Interleave {
+        made: Virtual,
+        before: Virtual,
+        ways: usize,
+        frame: i32,
+        memory: ElementAddress,
+    },
+    /// Elements from a place of the stack to `to + position * stride + lane * stride`, in bytes.
+    Scatter {
+        size: usize,
+        frame: i32,
+        to: ElementAddress,
+        stride: i32,
+        lanes: Lanes,
+    },
     /// As many short elements as are left, to or from a place of the stack.
     CopyLeft {
         unit: MoveWidth,
@@ -239,7 +273,7 @@ impl Code {
     pub(super) fn writes_memory(&self) -> bool {
         match self {
             Code::Row(row) => matches!((row.reg, row.rm), (RegField::Use(_), RegOrMem::Memory(_))),
-            Code::StoreUnit { .. } => true,
+            Code::StoreUnit { .. } | Code::Scatter { .. } | Code::Interleave { .. } => true,
             Code::CopyLeft { loads, .. } => !loads,
             Code::Fma { .. }
             | Code::Branch(_)
@@ -247,6 +281,7 @@ impl Code {
             | Code::RepeatUnit { .. }
             | Code::LoadFrom { .. }
             | Code::LoadAlong { .. }
+            | Code::Deinterleave { .. }
             | Code::Collect { .. } => false,
         }
     }
@@ -284,6 +319,9 @@ impl Code {
             | Code::RepeatUnit { .. }
             | Code::CopyLeft { .. }
             | Code::LoadAlong { .. }
+            | Code::Deinterleave { .. }
+            | Code::Scatter { .. }
+            | Code::Interleave { .. }
             | Code::Collect { .. } => {}
         }
     }

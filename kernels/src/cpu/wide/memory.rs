@@ -7,7 +7,9 @@
 use retape_runtime::DType;
 use smallvec::{SmallVec, smallvec};
 
-use super::code::{Cell, Code, ElementAddress, MoveWidth, RegClass, RegField, RegOrMem, Row, Scattered, Virtual};
+use super::code::{
+    Cell, Code, ElementAddress, Lanes, MoveWidth, RegClass, RegField, RegOrMem, Row, Scattered, Virtual,
+};
 use super::emit::{VirtualRegs, WideEmitter, WideVal, is_wide};
 use super::encode::{Constant, Len, RSP};
 use super::ops::{self, Op};
@@ -240,6 +242,15 @@ impl WideEmitter {
         let bytes = stride * dtype.size() as i32;
         let each = self.level.lanes() / if wide { 2 } else { 1 };
         let count = match tail {
+            None if unit(dtype).is_none() && (3..=self.most_interleaved(wide)).contains(&stride) => {
+                let parts = (0..if wide { 2 } else { 1 }).map(|n| {
+                    let [to, part] = [(); 2].map(|()| self.vector());
+                    let (size, from) = (dtype.size(), from.behind((n * each) as i32 * bytes));
+                    self.block.push(Code::Deinterleave { to, part, size, from, stride: stride as usize });
+                    to
+                });
+                return WideVal::new(dtype, parts.collect());
+            }
             None => self.level.lanes(),
             Some(Tail { count: Some(count), .. }) => count,
             Some(tail) => return self.load_strided_tail(dtype, from, stride, tail),
@@ -252,6 +263,16 @@ impl WideEmitter {
         };
         let parts: VirtualRegs = (0..n).map(part).collect();
         self.elements(dtype, parts)
+    }
+
+    /// The largest distance of elements that are picked from vectors of all: beyond it lanes are read one by one, which takes
+    /// as many steps.
+    fn most_interleaved(&self, wide: bool) -> i32 {
+        match (self.level.has_masks(), wide) {
+            (true, false) => 8,
+            (true, true) | (false, false) => 4,
+            (false, true) => 0,
+        }
     }
 
     /// The first elements of neighbouring pairs, from two vectors of which the second ends with the last of them: nothing is
@@ -368,6 +389,37 @@ impl WideEmitter {
             let memory = RegOrMem::Memory(to.behind((n * self.len.bytes()) as i32));
             self.push(Row::of(ops::STREAM, self.len, RegField::Use(reg), memory));
         }
+    }
+
+    /// Writes elements at a distance of `stride`, by way of a place of the stack for a vector.
+    pub(super) fn store_strided(
+        &mut self,
+        value: &WideVal,
+        to: ElementAddress,
+        stride: i32,
+        tail: Option<Tail>,
+        frame: i32,
+    ) {
+        let size = value.dtype.size();
+        self.store_in_frame(value, frame);
+        let lanes = match tail {
+            None => Lanes::Known(self.level.lanes()),
+            Some(Tail { count: Some(count), .. }) => Lanes::Known(count),
+            Some(Tail { left, .. }) => Lanes::Left(left),
+        };
+        self.block.push(Code::Scatter { size, frame, to, stride: stride * size as i32, lanes });
+    }
+
+    /// Writes a vector to a place of the stack.
+    pub(super) fn store_in_frame(&mut self, value: &WideVal, frame: i32) {
+        let inside = ElementAddress { pointer: Cell::Register(RSP), shift: None, displacement: frame };
+        self.store(value, inside, None);
+    }
+
+    /// Writes vectors of words that lie in the frame in turn, word by word.
+    pub(super) fn store_interleaved(&mut self, ways: usize, frame: i32, memory: ElementAddress) {
+        let [made, before] = [(); 2].map(|()| self.vector());
+        self.block.push(Code::Interleave { made, before, ways, frame, memory });
     }
 
     fn store_words(&mut self, value: &WideVal, to: ElementAddress, tail: Option<Tail>) {

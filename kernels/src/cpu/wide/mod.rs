@@ -22,6 +22,7 @@ mod past;
 mod positions;
 mod reduce;
 mod regs;
+mod strided;
 mod strip;
 #[cfg(test)]
 mod tests;

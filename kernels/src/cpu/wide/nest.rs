@@ -4,8 +4,10 @@
 //! made once, the others for each group: a vector at a fixed distance from the position.
 
 use retape_runtime::{DType, Scalar};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use super::WideIsa;
 use super::code::{Branch, Cell, Code, ElementAddress, RegClass, Virtual};
 use super::emit::{VirtualRegs, WideEmitter, WideVal};
 use super::encode::{Alu, Constant, Memory, RAX, RDI, RSP, Rm};
@@ -13,11 +15,28 @@ use super::memory::{StripSums, Tail};
 use super::ops;
 use super::positions::{PaddedRow, Positions, short_position};
 use super::regs::Registers;
-use crate::ir::{Affine, Binary, Compare, Inst, Kernel, Param, ValueId, operation};
+use crate::ir::{Affine, Binary, Compare, Inst, Kernel, Param, Store, ValueId, operation};
 use crate::schedule::{FormPointer, LoopForm, LoopStep, Nest, Traversal};
 
 /// Registers for pointers and counters.
 const CELLS: [u8; 9] = [8, 9, 10, 11, 3, 5, 12, 13, 14];
+
+/// Stores at a distance that are written as one at most.
+const MOST_WAYS: usize = 8;
+
+/// Instructions of a kernel that stores elements far apart, at least.
+const LEAST_SCATTERED: usize = 64;
+
+/// A store's part in several that write neighbours together.
+#[derive(Clone, Copy, Debug)]
+struct Interleaved {
+    /// The one with the first element.
+    first: usize,
+    /// The number of stores.
+    ways: usize,
+    /// Which of them it is.
+    way: usize,
+}
 
 /// A vector of an iteration.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +78,11 @@ pub(super) struct WideLoops<'a> {
     /// Of parameters that are shorter than a vector and read at computed positions, their lengths, and the lanes that have
     /// an element.
     table_masks: Vec<(usize, Virtual)>,
+    /// The place of vectors whose elements are stored one by one.
+    scattered: Option<i32>,
+    /// The stores that are one with others, and for the first of each and a group where its vectors wait, and how many.
+    interleaved: Vec<Option<Interleaved>>,
+    ways: FxHashMap<(usize, usize), (i32, usize)>,
     free_cells: Vec<u8>,
 }
 
@@ -74,8 +98,9 @@ impl<'a> WideLoops<'a> {
         is_past: Vec<bool>,
     ) -> Option<WideEmitter> {
         let kernel = &nest.kernel;
-        is_within_reach(nest, form.axis).then_some(())?;
+        (is_within_reach(nest, form.axis) && !scatters_most(nest, form.axis)).then_some(())?;
         let positions = Positions::of(form, e.level.has_masks());
+        let e_level = e.level;
         let mut loops = WideLoops {
             e,
             nest,
@@ -94,6 +119,9 @@ impl<'a> WideLoops<'a> {
             is_needless: needless(form, &positions),
             positions,
             table_masks: vec![],
+            scattered: None,
+            interleaved: interleaved(kernel, form.axis, e_level),
+            ways: FxHashMap::default(),
             free_cells: CELLS.iter().rev().copied().collect(),
         };
         loops.point(first);
@@ -200,6 +228,20 @@ impl<'a> WideLoops<'a> {
         }
     }
 
+    /// The stride along the vector axis of an access, and the address of a group's first element.
+    fn strided(
+        &self,
+        at: &Affine,
+        (pointer, distance): (usize, i64),
+        dtype: DType,
+        group: usize,
+    ) -> (i32, ElementAddress) {
+        let stride = at.stride(self.axis) as i32;
+        let to_group = self.groups[group].offset * stride * dtype.size() as i32;
+        let displacement = distance as i32 + self.bytes_to_row(pointer) + to_group;
+        (stride, ElementAddress { pointer: self.pointers[pointer], shift: None, displacement })
+    }
+
     /// Emits the steps of a place.
     pub(super) fn steps(&mut self, steps: &[LoopStep]) -> Option<()> {
         for &step in steps {
@@ -274,12 +316,9 @@ impl<'a> WideLoops<'a> {
         }
         match inst {
             Inst::Load(_, at) if !matches!(at.stride(self.axis), 0 | 1) => {
-                let (dtype, (pointer, distance)) = (self.form.dtypes[id], self.form.load(id));
-                let VectorGroup { offset, tail } = self.groups[group?];
-                let stride = at.stride(self.axis) as i32;
-                let displacement = distance as i32 + self.bytes_to_row(pointer) + offset * stride * dtype.size() as i32;
-                let from = ElementAddress { pointer: self.pointers[pointer], shift: None, displacement };
-                Some(self.e.load_strided(dtype, from, stride, tail))
+                let dtype = self.form.dtypes[id];
+                let (stride, from) = self.strided(at, self.form.load(id), dtype, group?);
+                Some(self.e.load_strided(dtype, from, stride, self.groups[group?].tail))
             }
             Inst::LoadAt(..) => self.load_at(id, group),
             Inst::Load(..) => {
@@ -385,7 +424,11 @@ impl<'a> WideLoops<'a> {
 
     /// Emits a store for a group.
     fn store(&mut self, n: usize, group: Option<usize>) -> Option<()> {
-        let value = self.operand(group, self.kernel.stores[n].value)?;
+        let Store { at, value, .. } = &self.kernel.stores[n];
+        let value = self.operand(group, *value)?;
+        if let (Some(g), false) = (group, matches!(at.stride(self.axis), 0 | 1)) {
+            return Some(self.store_strided(n, &value, g));
+        }
         let (address, moves) = self.address(self.form.store(n), group)?;
         match group {
             None => self.e.store_one(&value, address),
@@ -398,6 +441,30 @@ impl<'a> WideLoops<'a> {
             }
         }
         Some(())
+    }
+
+    /// Stores elements at a distance along the vector axis: together with those between them, if other stores have these.
+    fn store_strided(&mut self, n: usize, value: &WideVal, g: usize) {
+        let VectorGroup { tail, .. } = self.groups[g];
+        if let (Some(Interleaved { first, ways, way }), None) = (self.interleaved[n], tail) {
+            let bytes = self.e.level.len().bytes();
+            let regs = &mut self.e.regs;
+            let (frame, n_made) = self.ways.entry((first, g)).or_insert_with(|| (regs.slots(ways), 0));
+            let frame = *frame;
+            *n_made = (*n_made + 1) % ways;
+            let is_last = *n_made == 0;
+            self.e.store_in_frame(value, frame + (way * bytes) as i32);
+            if is_last {
+                let at = &self.kernel.stores[first].at;
+                let (_, memory) = self.strided(at, self.form.store(first), value.dtype, g);
+                self.e.store_interleaved(ways, frame, memory);
+            }
+            return;
+        }
+        let (stride, to) = self.strided(&self.kernel.stores[n].at, self.form.store(n), value.dtype, g);
+        let frame = self.scattered.unwrap_or_else(|| self.e.regs.slots(2));
+        self.scattered = Some(frame);
+        self.e.store_strided(value, to, stride, tail, frame);
     }
 
     /// Writes the block of a loop's steps; the frame keeps the values that others use.
@@ -503,6 +570,33 @@ fn needless(form: &LoopForm<'_>, positions: &Positions) -> Vec<bool> {
         }
     }
     is_needless
+}
+
+/// The stores that with others write neighbours: words at a distance of as many as there are stores, each beside the next.
+fn interleaved(kernel: &Kernel, axis: Option<usize>, level: WideIsa) -> Vec<Option<Interleaved>> {
+    let way_of = |store: &Store| {
+        let ways = axis.map(|axis| store.at.stride(axis)).and_then(|stride| usize::try_from(stride).ok())?;
+        let is_word = kernel.params[store.param.index()].dtype.size() == 4;
+        (is_word && level.has_masks() && (2..=MOST_WAYS).contains(&ways)).then_some(())?;
+        let place_of = |other: &Store| {
+            let is_beside = other.param == store.param && other.at.strides == store.at.strides;
+            is_beside.then_some(other.at.offset)
+        };
+        let places = kernel.stores.iter().map(place_of);
+        // The stores from a multiple of the distance on, so that no two sets share one.
+        let begin = places.clone().flatten().min()?;
+        let begin = store.at.offset - (store.at.offset - begin) % ways as i64;
+        let of_way = |way: usize| places.clone().position(|place| place == Some(begin + way as i64));
+        let all: Vec<usize> = (0..ways).map(of_way).collect::<Option<_>>()?;
+        Some(Interleaved { first: all[0], ways, way: (store.at.offset - begin) as usize })
+    };
+    kernel.stores.iter().map(way_of).collect()
+}
+
+/// Whether a kernel is quickly computed and stores elements that lie far apart: code of four lanes does that as fast.
+fn scatters_most(nest: &Nest, axis: Option<usize>) -> bool {
+    let is_far = |store: &Store| axis.is_some_and(|axis| store.at.stride(axis).unsigned_abs() > MOST_WAYS as u64);
+    nest.kernel.insts.len() < LEAST_SCATTERED && nest.kernel.stores.iter().any(is_far)
 }
 
 /// Whether all distances fit the instructions that hold them.

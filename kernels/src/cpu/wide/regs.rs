@@ -145,13 +145,19 @@ impl Registers {
 
     /// The virtual register of a constant.
     pub(super) fn constant(&mut self, constant: Constant) -> Virtual {
+        let n = self.pooled(constant);
+        self.constants[n]
+    }
+
+    /// The number of a constant in the pool, each of which has a virtual register.
+    pub(super) fn pooled(&mut self, constant: Constant) -> usize {
         let n = self.asm.constant(constant);
         if n == self.constants.len() {
             let v = self.make(RegClass::Vector);
             self.homes[v.index()].constant = Some(n);
             self.constants.push(v);
         }
-        self.constants[n]
+        n
     }
 
     /// A place of the frame.
@@ -314,9 +320,12 @@ impl Registers {
                 Code::Count { .. }
                 | Code::RepeatUnit { .. }
                 | Code::Collect { .. }
+                | Code::Deinterleave { .. }
                 | Code::LoadFrom { .. }
                 | Code::LoadAlong { .. }
                 | Code::StoreUnit { .. }
+                | Code::Scatter { .. }
+                | Code::Interleave { .. }
                 | Code::CopyLeft { .. } => self.general(code),
             }
             self.release(code);
@@ -702,8 +711,9 @@ fn defined(code: &Code) -> SmallVec<[Virtual; 2]> {
         | Code::RepeatUnit { to, .. }
         | Code::LoadFrom { to, .. }
         | Code::LoadAlong { to, .. } => smallvec![*to],
-        Code::Collect { to, part, .. } => smallvec![*to, *part],
+        Code::Collect { to, part, .. } | Code::Deinterleave { to, part, .. } => smallvec![*to, *part],
+        Code::Interleave { made, before, .. } => smallvec![*made, *before],
         Code::Branch(branch) => branch.results.iter().map(|&(result, _)| result).collect(),
-        Code::StoreUnit { .. } | Code::CopyLeft { .. } => smallvec![],
+        Code::StoreUnit { .. } | Code::Scatter { .. } | Code::CopyLeft { .. } => smallvec![],
     }
 }

@@ -1,0 +1,164 @@
+//! Elements at equal distances along a row: as one vector, picked from whole vectors of neighbours, and back to memory.
+//!
+//! Reads no byte behind the last element: the last vector ends with it. Writes elements one by one.
+
+use super::branch::R15;
+use super::code::{ElementAddress, Lanes, MoveWidth, Virtual};
+use super::encode::{Alu, Condition, Constant, Memory, RAX, RDI, RSP, Rm};
+use super::ops;
+use super::regs::Registers;
+
+/// The elements at multiples of a stride, and the vectors that have them.
+#[derive(Clone, Copy, Debug)]
+struct Picked {
+    /// Elements of a vector.
+    lanes: usize,
+    stride: usize,
+}
+
+impl Picked {
+    fn n_vectors(self) -> usize {
+        ((self.lanes - 1) * self.stride + 1).div_ceil(self.lanes)
+    }
+
+    /// The first element of a vector.
+    fn first_of(self, vector: usize) -> usize {
+        (vector * self.lanes).min((self.lanes - 1) * self.stride + 1 - self.lanes)
+    }
+
+    /// The place in a vector of what a lane gets, if it lies in none before it.
+    fn place(self, vector: usize, lane: usize) -> Option<usize> {
+        (lane * self.stride / self.lanes == vector).then(|| lane * self.stride - self.first_of(vector))
+    }
+
+    /// For each lane its place in two vectors: what earlier ones have given, or the first one, and then another.
+    fn of_two(self, vector: usize) -> impl Iterator<Item = usize> {
+        (0..self.lanes).map(move |lane| match self.place(vector, lane) {
+            Some(place) => self.lanes + place,
+            None if vector == 1 => self.place(0, lane).unwrap_or(lane),
+            None => lane,
+        })
+    }
+}
+
+impl Registers {
+    /// Every `stride`-th element of `size` bytes. Each vector of neighbours adds its elements to those of the ones before.
+    pub(super) fn deinterleave(&mut self, [to, part]: [Virtual; 2], size: usize, from: ElementAddress, stride: usize) {
+        let picked = Picked { lanes: self.full().bytes() / size, stride };
+        let base = self.moved(from, (stride * size) as i32);
+        let neighbours = |vector: usize| {
+            let displacement = base.displacement + (picked.first_of(vector) * size) as i32;
+            Rm::Memory(Memory { displacement, ..base })
+        };
+        let [to, part] = [to, part].map(|v| self.give(v));
+        match self.is_evex() {
+            true => self.deinterleave_by_pairs([to, part], size, picked, neighbours),
+            false => self.deinterleave_by_blends([to, part], picked, neighbours),
+        }
+    }
+
+    /// With permutations of two vectors at a time, in two registers that take turns.
+    fn deinterleave_by_pairs(
+        &mut self,
+        [to, part]: [u8; 2],
+        size: usize,
+        picked: Picked,
+        neighbours: impl Fn(usize) -> Rm,
+    ) {
+        let (len, wide, n) = (self.full(), size == 8, picked.n_vectors());
+        let [mut made, mut before] = if n.is_multiple_of(2) { [to, part] } else { [part, to] };
+        self.write(ops::move_elements(wide), len, before, 0, neighbours(0), None);
+        for vector in 1..n {
+            let places = self.places(picked.of_two(vector), size);
+            self.write(ops::MOVE, len, made, 0, places, None);
+            self.write(ops::permute_two(wide), len, made, before, neighbours(vector), None);
+            (made, before) = (before, made);
+        }
+    }
+
+    /// With a permutation of each vector; elements of 32 bits.
+    fn deinterleave_by_blends(&mut self, [to, part]: [u8; 2], picked: Picked, neighbours: impl Fn(usize) -> Rm) {
+        let len = self.full();
+        for vector in 0..picked.n_vectors() {
+            let places = (0..picked.lanes).map(|lane| picked.place(vector, lane));
+            let places = self.places(places.map(Option::unwrap_or_default), 4);
+            self.write(ops::MOVE, len, part, 0, places, None);
+            let made = if vector == 0 { to } else { part };
+            self.write(ops::permute_by(false), len, made, part, neighbours(vector), None);
+            if vector > 0 {
+                let has = |lane: &usize| picked.place(vector, *lane).is_some();
+                let lanes = (0..picked.lanes).filter(has).map(|lane| 1 << lane).sum();
+                self.write(ops::BLEND_WORDS, len, to, to, Rm::Register(part), Some(lanes));
+            }
+        }
+    }
+
+    /// Numbers of lanes as a constant.
+    fn places(&mut self, places: impl Iterator<Item = usize>, size: usize) -> Rm {
+        let bytes = places.flat_map(|place| (place as u64).to_le_bytes().into_iter().take(size)).collect();
+        Rm::Pool(self.pooled(Constant::Lanes(bytes)), false)
+    }
+
+    /// The words of vectors in turn, as vectors in memory, each by permutations of two vectors at a time.
+    pub(super) fn interleave(&mut self, [made, before]: [Virtual; 2], ways: usize, frame: i32, memory: ElementAddress) {
+        let (len, lanes) = (self.full(), self.full().bytes() / 4);
+        let to = self.moved(memory, 4 * ways as i32);
+        let [mut made, mut before] = [made, before].map(|v| self.give(v));
+        let vector = |way: usize| Rm::Memory(Memory::at(RSP, frame + (way * len.bytes()) as i32));
+        for n in 0..ways {
+            self.write(ops::MOVE, len, before, 0, vector(0), None);
+            for way in 1..ways {
+                let place = |lane: usize| match (n * lanes + lane) % ways {
+                    of if of == way => lanes + (n * lanes + lane) / ways,
+                    0 if way == 1 => (n * lanes + lane) / ways,
+                    _ => lane,
+                };
+                let places = self.places((0..lanes).map(place), 4);
+                self.write(ops::MOVE, len, made, 0, places, None);
+                self.write(ops::permute_two(false), len, made, before, vector(way), None);
+                (made, before) = (before, made);
+            }
+            let to = Memory { displacement: to.displacement + (n * len.bytes()) as i32, ..to };
+            self.write(ops::STORE, len, before, 0, Rm::Memory(to), None);
+        }
+    }
+
+    /// Copies elements one by one from a place of the stack, where a vector was written as a whole.
+    pub(super) fn scatter(&mut self, size: usize, frame: i32, to: ElementAddress, stride: i32, lanes: Lanes) {
+        let to = self.moved(to, stride);
+        let from = Memory::at(RSP, frame);
+        match lanes {
+            Lanes::Known(count) => {
+                for lane in 0..count as i32 {
+                    self.load_element(size, Memory { displacement: frame + lane * size as i32, ..from });
+                    self.store_element(size, Memory { displacement: to.displacement + lane * stride, ..to });
+                }
+            }
+            Lanes::Left(left) => {
+                self.asm.mov_imm(Rm::Register(R15), 0);
+                let top = self.asm.label();
+                self.asm.bind(top);
+                self.load_element(size, Memory { index: Some((R15, size.trailing_zeros() as u8)), ..from });
+                self.store_element(size, to);
+                self.asm.alu_imm(Alu::Add, Rm::Register(RDI), stride);
+                self.asm.alu_imm(Alu::Add, Rm::Register(R15), 1);
+                self.asm.alu(Alu::Cmp, R15, Registers::cell(left));
+                self.asm.jump_if(Condition::Less, top);
+            }
+        }
+    }
+
+    fn load_element(&mut self, size: usize, from: Memory) {
+        match MoveWidth::of(size) {
+            Some(unit) => self.load_unit(unit, RAX, from),
+            None => self.asm.general(&[0x8b], size == 8, RAX, Rm::Memory(from)),
+        }
+    }
+
+    fn store_element(&mut self, size: usize, to: Memory) {
+        match MoveWidth::of(size) {
+            Some(unit) => self.store_unit(unit, RAX, to),
+            None => self.asm.general(&[0x89], size == 8, RAX, Rm::Memory(to)),
+        }
+    }
+}
