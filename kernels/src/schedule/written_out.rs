@@ -7,53 +7,66 @@
 //! The elements of a row are added in their order.
 
 use super::{MIN_VECTOR_EXTENT, NEAR, Traversal};
-use crate::ir::{Affine, Axis, AxisId, Inst, Kernel, Stage, ValueId, operation};
+use crate::ir::{Affine, Axis, AxisId, Inst, Kernel, ReductionOp, Stage, ValueId, operation};
 use crate::simplify::builder_like;
 
 /// The longest axis that is written out.
-const LONGEST: usize = NEAR as usize;
+const LONGEST: usize = NEAR as usize - 1;
 /// The fewest points of the axis that has the vectors then.
 const MIN_ROWS: usize = 16;
 /// The fewest rows of all.
 const MIN_POINTS: usize = if cfg!(test) { 16 } else { 1 << 8 };
 /// Instructions of all copies at most.
 const MOST_INSTS: u64 = 1 << 10;
-/// Instructions for each access from which on rows of a vector or more are written out.
-const HEAVY: usize = 7;
+/// Instructions for each access from which on rows of four elements or more are written out: of elements that are stored,
+/// and of others.
+const HEAVY: usize = 6;
+const HEAVY_SUMMED: usize = 3;
+/// Instructions of a maximum of floats, which heeds NaN and the signs of zeros.
+const FLOAT_MAX: usize = 3;
 
-/// The kernel, which is canonical, with its last short axis written out, if that pays.
+/// The kernel, which is canonical, with a short axis written out, if that pays.
 pub(super) fn with_short_axis_written_out(kernel: &Kernel) -> Option<Kernel> {
     let kept = kernel.axes.iter().filter(|axis| !axis.reduced).count();
     let last = kernel.axes.len().checked_sub(1)?;
     (kept <= last && super::traversal(kernel, kept) == Traversal::Rows).then_some(())?;
     let is_short = |axis: usize| (2..=LONGEST).contains(&kernel.axes[axis].extent);
-    let before = |axis: usize| axis.checked_sub(1);
-    // Of a short row, the axis before it has the vectors then; of a few columns, that or the rows that are summed.
-    let columns = before(kept).filter(|&column| is_short(column) && stores_elements(kernel));
-    let (axis, rows) = match columns {
-        _ if is_short(last) => (last, [before(last), None]),
-        Some(column) => (column, [before(column), Some(last)]),
-        None => return None,
+    let is_walked = |axis: usize, rows: usize| {
+        let is_near = |(param, at): (usize, &Affine)| {
+            let pitch = at.stride(rows);
+            at.stride(axis) == 1 && (0..=NEAR).contains(&pitch) && kernel.params[param].dtype.size() >= 4
+        };
+        let depends = |access: &(usize, &Affine)| access.1.stride(axis) != 0;
+        rows != axis && kernel.axes[rows].extent >= MIN_ROWS && accesses(kernel).filter(depends).all(is_near)
     };
-    let extent = kernel.axes[axis].extent;
-    let is_walked = |rows: usize| {
-        let is_near = |at: &Affine| at.stride(axis) == 1 && (0..=LONGEST as i64).contains(&at.stride(rows));
-        kernel.axes[rows].extent >= MIN_ROWS && accesses(kernel).all(|at| at.stride(axis) == 0 || is_near(at))
+    let is_large = |axis: usize| kernel.n_points() / kernel.axes[axis].extent >= MIN_POINTS;
+    let pays = |axis: usize| {
+        let extent = kernel.axes[axis].extent;
+        let is_small = super::cost_of_point(kernel) * extent as u64 <= MOST_INSTS;
+        is_small && (extent < MIN_VECTOR_EXTENT || is_heavy(kernel, axis))
     };
-    let is_small = super::cost_of_point(kernel) * extent as u64 <= MOST_INSTS;
-    let pays = extent < MIN_VECTOR_EXTENT || is_heavy(kernel, axis);
-    let is_large = kernel.n_points() / extent >= MIN_POINTS && rows.into_iter().flatten().any(is_walked);
-    (is_large && is_small && pays).then(|| written_out(kernel, axis))
+    // Elements of short rows, or few columns beside results for each element; other axes have the vectors then.
+    let column = kept.checked_sub(1).filter(|_| stores_elements(kernel));
+    let mut candidates = (kept..=last).rev().chain(column).filter(|&axis| is_short(axis) && is_large(axis));
+    let has_rows = |axis: usize| (kept.saturating_sub(2)..=last).any(|rows| is_walked(axis, rows));
+    candidates.find(|&axis| pays(axis) && has_rows(axis)).map(|axis| written_out(kernel, axis))
 }
 
-/// Whether an element takes so many instructions that how it is read and written does not matter.
+/// Whether rows of four elements or more, which have vectors of their own, are better written out: where an element takes
+/// many instructions for each access, or, if it is not stored, some.
 fn is_heavy(kernel: &Kernel, axis: usize) -> bool {
-    let depends = dependants(kernel, axis);
-    let of_elements = || kernel.insts.iter().zip(&depends).filter(|&(_, &depends)| depends);
-    let n_loads = of_elements().filter(|(inst, _)| matches!(inst, Inst::Load(..))).count();
-    let stores = kernel.stores.iter().filter(|store| store.at.stride(axis) != 0);
-    let are_words = stores.clone().all(|store| kernel.params[store.param.index()].dtype.size() == 4);
-    are_words && of_elements().count() >= HEAVY * (n_loads + stores.count())
+    let (dtypes, depends) = (kernel.dtypes(), dependants(kernel, axis));
+    let (mut n_loads, mut cost) = (0, 0);
+    for (inst, dtype) in kernel.insts.iter().zip(dtypes).zip(depends).filter(|&(_, depends)| depends).map(|(of, _)| of)
+    {
+        match inst {
+            Inst::Load(..) => n_loads += 1,
+            Inst::Reduce(ReductionOp::Max | ReductionOp::Min, _) if dtype.is_float() => cost += FLOAT_MAX,
+            Inst::Const(_) | Inst::Index(_) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!() => cost += 1,
+        }
+    }
+    let n_stores = kernel.stores.iter().filter(|store| store.at.stride(axis) != 0).count();
+    cost >= if n_stores == 0 { HEAVY_SUMMED * n_loads } else { HEAVY * (n_loads + n_stores) }
 }
 
 /// Whether a result has an element for each point of the reduced axes.
@@ -61,9 +74,12 @@ fn stores_elements(kernel: &Kernel) -> bool {
     kernel.stores.iter().any(|store| kernel.uses_reduced(&store.at))
 }
 
-fn accesses(kernel: &Kernel) -> impl Iterator<Item = &Affine> {
-    let loads = kernel.insts.iter().filter_map(|inst| if let Inst::Load(_, at) = inst { Some(at) } else { None });
-    loads.chain(kernel.stores.iter().map(|store| &store.at))
+fn accesses(kernel: &Kernel) -> impl Iterator<Item = (usize, &Affine)> {
+    let loads = kernel.insts.iter().filter_map(|inst| match inst {
+        Inst::Load(param, at) => Some((param.index(), at)),
+        Inst::Const(_) | Inst::Index(_) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!() => None,
+    });
+    loads.chain(kernel.stores.iter().map(|store| (store.param.index(), &store.at)))
 }
 
 /// The kernel without an axis: with copies, one for each of its points, of all instructions that depend on it.
@@ -139,4 +155,133 @@ fn dependants(kernel: &Kernel, axis: usize) -> Vec<bool> {
         depends.push(depends_on_axis || inst.operands().iter().any(|v| depends[v.index()]));
     }
     depends
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::evaluate;
+    use crate::ir::random::random_inputs;
+    use crate::schedule::{Schedule, schedule};
+
+    /// The kernel with a short axis written out, which does the same; numbers of `i32` have the same sums in any
+    /// order.
+    fn checked(text: &str) -> Option<Kernel> {
+        let kernel: Kernel = text.parse().unwrap();
+        kernel.verify().unwrap();
+        let canonical = crate::schedule::canonical(&kernel).unwrap();
+        let written = with_short_axis_written_out(&canonical)?;
+        written.verify().unwrap();
+        let inputs = random_inputs(&kernel, 7);
+        let of = |kernel: &Kernel| {
+            let results = kernel.params.iter().filter(|param| param.written);
+            let mut results: Vec<Vec<u8>> = results.map(|param| vec![0xa5; param.len * param.dtype.size()]).collect();
+            let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
+            evaluate(kernel, &inputs, &mut results.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+            results
+        };
+        assert_eq!(of(&kernel), of(&written), "{text}");
+        Some(written)
+    }
+
+    /// Sums of rows of `len` at a distance, with a result for each element if `stores` says so.
+    fn rows(len: usize, pitch: usize, dtype: &str, stores: bool, n_steps: usize) -> String {
+        let n = 40 * pitch;
+        let steps: String = (2..2 + n_steps).map(|id| format!("%{id} = mul %{}, %0\n", id - 1)).collect();
+        let last = 1 + n_steps;
+        let store = if stores { format!("store p1[a0 * {pitch} + a1], %{last}") } else { String::new() };
+        format!(
+            "kernel (p0: {dtype}[{n}], p1: {dtype}[{n}] out, p2: {dtype}[40] out) {{
+                axes a0 = 40, a1 = {len} reduced
+                %0 = load p0[a0 * {pitch} + a1]
+                %1 = add %0, %0
+                {steps}
+                %{} = reduce sum %{last}
+                {store}
+                store p2[a0], %{}
+            }}",
+            last + 1,
+            last + 1
+        )
+    }
+
+    #[test]
+    fn sums_of_short_rows_have_rows_as_lanes() {
+        for (len, pitch, stores) in [(2, 2, true), (3, 3, false), (3, 3, true), (3, 5, true), (2, 8, false)] {
+            let written = checked(&rows(len, pitch, "i32", stores, 0)).unwrap();
+            assert_eq!(written.axes, [Axis { extent: 40, reduced: false }]);
+            assert_eq!(written.stores.len(), if stores { len + 1 } else { 1 });
+        }
+        // The vectors lie along the rows.
+        let kernel: Kernel = rows(3, 3, "f32", false, 0).parse().unwrap();
+        let Schedule { nests, .. } = schedule(&kernel);
+        assert_eq!(nests[0].traversal, Traversal::Flat);
+    }
+
+    #[test]
+    fn longer_rows_are_written_out_if_their_elements_take_long() {
+        assert!(checked(&rows(5, 5, "i32", false, 0)).is_none());
+        assert!(checked(&rows(5, 5, "i32", false, 4)).is_some());
+        assert!(checked(&rows(5, 5, "i32", true, 4)).is_none());
+        assert!(checked(&rows(7, 7, "i32", true, 20)).is_some());
+        assert!(checked(&rows(8, 8, "i32", true, 40)).is_none(), "a whole vector");
+        assert!(checked(&rows(3, 40, "i32", true, 0)).is_none(), "rows that lie apart");
+        assert!(checked(&rows(3, 3, "u8", true, 0)).is_none(), "short elements");
+    }
+
+    /// Rows of pairs that are summed as a whole, with what all rows share and what each row has.
+    #[test]
+    fn a_sum_over_more_axes_is_left() {
+        let text = "kernel (p0: i32[2400], p1: i32[3], p2: i32[800], p3: i32[2400] out, p4: i32[8] out) {
+            axes a0 = 8, a1 = 100 reduced, a2 = 3 reduced
+            %0 = load p0[a0 * 300 + a1 * 3 + a2]
+            %1 = load p1[a2]
+            %2 = mul %0, %1
+            %3 = load p2[a0 * 100 + a1]
+            %4 = add %2, %3
+            %5 = index a2
+            %6 = cast %5: i32
+            %7 = add %4, %6
+            %8 = reduce sum %7
+            %9 = reduce max %3
+            %10 = add %8, %9
+            store p3[a0 * 300 + a1 * 3 + a2], %7
+            store p4[a0], %10
+        }";
+        let written = checked(text).unwrap();
+        assert_eq!(written.axes, [Axis { extent: 8, reduced: false }, Axis { extent: 100, reduced: true }]);
+        assert_eq!(written.insts.iter().filter(|inst| matches!(inst, Inst::Reduce(..))).count(), 2);
+    }
+
+    /// Sums of three columns beside results for each element: one pass, in which each column has a sum.
+    #[test]
+    fn few_columns_have_a_sum_each() {
+        let text = |more: &str| {
+            format!(
+                "kernel (p0: i32[3000], p1: i32[1000], p2: i32[3000] out, p3: i32[3] out) {{
+                    axes a0 = 1000 reduced, a1 = 3
+                    %0 = load p0[a0 * 3 + a1]
+                    %1 = load p1[a0]
+                    %2 = mul %0, %1
+                    %3 = reduce sum %2
+                    {more}
+                    store p3[a1], %3
+                }}"
+            )
+        };
+        let written = checked(&text("store p2[a0 * 3 + a1], %2")).unwrap();
+        assert_eq!(written.axes, [Axis { extent: 1000, reduced: true }]);
+        assert_eq!((written.stores.len(), written.insts.len()), (6, 10));
+        assert!(checked(&text("")).is_none(), "sums alone");
+    }
+
+    /// A reduction is the fold of a row's elements in their order.
+    #[test]
+    fn elements_are_added_in_their_order() {
+        let kernel: Kernel = rows(3, 3, "f32", false, 0).parse().unwrap();
+        let Schedule { nests, .. } = schedule(&kernel);
+        let text = nests[0].kernel.to_string();
+        let sums = text.lines().filter(|line| line.contains("= add")).skip(3).map(str::trim).collect::<Vec<_>>();
+        assert_eq!(sums.len(), 2, "{text}");
+    }
 }

@@ -270,8 +270,8 @@ impl WideEmitter {
     fn most_interleaved(&self, wide: bool) -> i32 {
         match (self.level.has_masks(), wide) {
             (true, false) => 8,
-            (true, true) | (false, false) => 4,
-            (false, true) => 0,
+            (false, false) => 4,
+            (true, true) | (false, true) => 0,
         }
     }
 

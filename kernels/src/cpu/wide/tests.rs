@@ -26,6 +26,7 @@ use crate::schedule::{LoopForm, Nest, Schedule, cut_kernel, prepared, schedule, 
 
 mod padded;
 mod slots;
+mod strided;
 mod strips;
 mod tables;
 

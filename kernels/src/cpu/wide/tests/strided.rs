@@ -1,0 +1,73 @@
+//! Elements at equal distances: those of a store alone, and of stores that write neighbours together.
+
+use super::*;
+
+/// Each element times numbers, of which `ways` are stored `pitch` elements apart, a row beside the other; with a long
+/// formula.
+fn rows_of(n: usize, pitch: i64, ways: &[i64], dtype: DType) -> Kernel {
+    let k = KernelBuilder::new();
+    let x = k.param(dtype, n, false);
+    // Nothing lies behind the last element that is written.
+    let last = ways.iter().max().unwrap();
+    let y = k.param(dtype, (n as i64 - 1) as usize * pitch as usize + *last as usize + 1, true);
+    k.axis(n, false);
+    let x = k.load(x, Affine::new(0, &[1])).cast(DType::F32);
+    for &way in ways {
+        let value = (1..30).fold(x, |value, c| value * f64::from(c) + x * way as f64);
+        k.store(y, Affine::new(way, &[pitch]), value.cast(dtype));
+    }
+    k.finish()
+}
+
+#[test]
+fn stores_at_a_distance_have_the_bits_of_cranelift() {
+    let words = [DType::F32, DType::I32, DType::F64, DType::F16, DType::U8];
+    for (dtype, n) in words.into_iter().flat_map(|dtype| [5, 16, 33, 100].map(|n| (dtype, n))) {
+        let alone = [(2, vec![0]), (3, vec![2, 0]), (40, vec![0, 1])];
+        let together = (2..=8).map(|pitch| (pitch, (0..pitch).rev().collect::<Vec<i64>>()));
+        for (pitch, ways) in alone.into_iter().chain(together) {
+            let kernel = rows_of(n, pitch, &ways, dtype);
+            let (inputs, name) = (random_inputs(&kernel, n as u64), format!("{ways:?} of {pitch} of {dtype}, {n}"));
+            assert_eq!(check(&kernel, &inputs, &name), 2 * levels().len(), "{name}");
+            #[cfg(unix)]
+            {
+                let schedule = schedule(&kernel);
+                let (expected, _) = run_functions(&kernel, &schedule, &narrow_functions(&schedule), &inputs, 1, false);
+                check_guarded(&kernel, &inputs, &expected, &name);
+            }
+        }
+    }
+}
+
+/// Instructions that take a vector to memory, in the code of AVX-512.
+fn n_vector_stores(kernel: &Kernel) -> usize {
+    let schedule = schedule(kernel);
+    let nest = &schedule.nests[0];
+    let code = assembled(&[nest], &[LoopForm::of_nest(nest)], WideIsa::Avx512, u32::MAX).unwrap();
+    let is_store =
+        |inst: &Instruction| inst.code() == Code::EVEX_Vmovups_zmmm512_k1z_zmm && inst.memory_base() != Register::RSP;
+    Decoder::with_ip(64, &code.bytes[..code.n_code], 0, DecoderOptions::NONE).iter().filter(is_store).count()
+}
+
+#[test]
+fn stores_of_neighbours_are_whole_vectors() {
+    assert!(n_vector_stores(&rows_of(64, 3, &[0, 1, 2], DType::F32)) >= 3);
+    assert!(n_vector_stores(&rows_of(64, 8, &[7, 6, 5, 4, 3, 2, 1, 0], DType::F32)) >= 8);
+    assert_eq!(n_vector_stores(&rows_of(64, 3, &[0, 1], DType::F32)), 0, "one is missing");
+    assert_eq!(n_vector_stores(&rows_of(64, 2, &[0, 1], DType::F64)), 0, "no words");
+}
+
+/// Results of a light kernel that lie far apart are left to code of four lanes.
+#[test]
+fn far_results_of_light_kernels_are_left_to_cranelift() {
+    let n_wide = |n_steps: u32| {
+        let k = KernelBuilder::new();
+        let [x, y] = [(64, false), (64 * 40, true)].map(|(len, written)| k.param(DType::F32, len, written));
+        k.axis(64, false);
+        let x = k.load(x, Affine::new(0, &[1]));
+        k.store(y, Affine::new(0, &[40]), (1..n_steps).fold(x, |value, c| value * f64::from(c) + x));
+        let kernel = k.finish();
+        check(&kernel, &random_inputs(&kernel, 3), "far results")
+    };
+    assert_eq!((n_wide(4), n_wide(40)), (0, 2 * levels().len()));
+}
