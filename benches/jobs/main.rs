@@ -129,6 +129,13 @@ const JOBS: &[Job] = &[
     job("layer_norm", &[&[512, 768], &[768], &[768]], |x| energy(&nn::layer_norm(&x[0], &x[1], &x[2], 1e-5))),
     job("softmax", &[&[1024, 1024]], |x| energy(&x[0].softmax(-1))),
     job("softmax_columns", &[&[1024, 512]], |x| energy(&x[0].softmax(0))),
+    job("softmax_3", &[&[300_000, 3]], |x| energy(&x[0].softmax(-1))),
+    job("mean_of_2", &[&[300_000, 2]], |x| energy(&x[0].tanh().mean(-1).sin())),
+    job("max_of_5", &[&[100_000, 5]], |x| energy(&x[0].max(-1))),
+    job("centred_3", &[&[300_000, 3]], |x| {
+        let y = x[0].tanh();
+        energy(&(&y - y.mean(0)).sin())
+    }),
     job("log_softmax_slice", &[&[256, 10_000]], |x| -x[0].log_softmax(-1).slice_axis(1, 3..4).mean(..)),
     job("log_softmax_slice_64", &[&[4096, 64]], |x| -x[0].log_softmax(-1).slice_axis(1, 3..4).mean(..)),
     job("cross_entropy", &[&[1024, 1000]], |x| nn::softmax_cross_entropy_labels(&x[0], &numbers(1024, 7, 1000))),

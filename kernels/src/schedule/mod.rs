@@ -141,11 +141,8 @@ fn has_sums(kernel: &Kernel) -> bool {
 pub(crate) fn schedule(kernel: &Kernel) -> Schedule {
     let mut schedule = settled(kernel);
     for nest in &mut schedule.nests {
-        if has_sums(&nest.kernel) {
-            nest.kernel = simplify_coordinates(&nest.kernel);
-        }
         if has_sums(kernel) {
-            nest.kernel = expand_quotients(&nest.kernel);
+            nest.kernel = expand_quotients(&simplify_coordinates(&nest.kernel));
         }
     }
     schedule
@@ -268,8 +265,9 @@ fn traversal(kernel: &Kernel, kept: usize) -> Traversal {
     let count = |strides: RangeInclusive<i64>| {
         [kept - 1, kernel.axes.len() - 1].map(|axis| strides_in(strides.clone(), kernel, axis))
     };
+    let is_long = kernel.axes[kept - 1].extent >= MIN_BLOCK;
     let [along_kept, along_reduced] = match count(1..=1) {
-        [0, 0] => count(2..=NEAR),
+        [0, 0] if is_long => count(2..=NEAR),
         units => units,
     };
     if along_kept >= along_reduced.max(1) { Traversal::Columns { block: 0 } } else { Traversal::Rows }

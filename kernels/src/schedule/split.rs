@@ -13,7 +13,7 @@ use crate::ir::{Affine, Axis, AxisId, Binary, Inst, Kernel, Param, ParamId, Stag
 use crate::simplify::without_dead;
 
 /// The fewest points worth splitting.
-const MIN_POINTS: usize = 1 << 16;
+pub(super) const MIN_POINTS: usize = 1 << 16;
 /// Points per chunk that are worth a task.
 const CHUNK_POINTS: usize = 1 << 12;
 /// Additions in one chain beyond which the rounding error asks for chunks.

@@ -6,7 +6,7 @@
 //!
 //! The elements of a row are added in their order.
 
-use super::{MIN_VECTOR_EXTENT, NEAR, Traversal};
+use super::{MIN_VECTOR_EXTENT, NEAR, Traversal, split};
 use crate::ir::{Affine, Axis, AxisId, Inst, Kernel, ReductionOp, Stage, ValueId, operation};
 use crate::simplify::builder_like;
 
@@ -16,6 +16,8 @@ const LONGEST: usize = NEAR as usize - 1;
 const MIN_ROWS: usize = 16;
 /// The fewest rows of all.
 const MIN_POINTS: usize = if cfg!(test) { 16 } else { 1 << 8 };
+/// Kept points from which on threads have enough without chunks.
+const MANY_KEPT: usize = 512;
 /// Instructions of all copies at most.
 const MOST_INSTS: u64 = 1 << 10;
 /// Instructions for each access from which on rows of four elements or more are written out: of elements that are stored,
@@ -32,22 +34,26 @@ pub(super) fn with_short_axis_written_out(kernel: &Kernel) -> Option<Kernel> {
     (kept <= last && super::traversal(kernel, kept) == Traversal::Rows).then_some(())?;
     let is_short = |axis: usize| (2..=LONGEST).contains(&kernel.axes[axis].extent);
     let is_walked = |axis: usize, rows: usize| {
-        let is_near = |(param, at): (usize, &Affine)| {
-            let pitch = at.stride(rows);
-            at.stride(axis) == 1 && (0..=NEAR).contains(&pitch) && kernel.params[param].dtype.size() >= 4
-        };
-        let depends = |access: &(usize, &Affine)| access.1.stride(axis) != 0;
-        rows != axis && kernel.axes[rows].extent >= MIN_ROWS && accesses(kernel).filter(depends).all(is_near)
+        let is_near = |(_, at): (usize, &Affine)| at.stride(axis) == 1 && (0..=NEAR).contains(&at.stride(rows));
+        let mut along = accesses(kernel).filter(|(_, at)| at.stride(axis) != 0).peekable();
+        rows != axis && kernel.axes[rows].extent >= MIN_ROWS && along.peek().is_some() && along.all(is_near)
     };
-    let is_large = |axis: usize| kernel.n_points() / kernel.axes[axis].extent >= MIN_POINTS;
+    let is_large = |axis: usize| {
+        let [before, after] = [kernel.n_points(), kernel.n_points() / kernel.axes[axis].extent];
+        // A sum that is worth chunks for threads stays so.
+        let has_chunks = kernel.kept_len() < MANY_KEPT && (after..before).contains(&(split::MIN_POINTS - 1));
+        after >= MIN_POINTS && !has_chunks
+    };
     let pays = |axis: usize| {
         let extent = kernel.axes[axis].extent;
         let is_small = super::cost_of_point(kernel) * extent as u64 <= MOST_INSTS;
-        is_small && (extent < MIN_VECTOR_EXTENT || is_heavy(kernel, axis))
+        let is_word = |(param, at): (usize, &Affine)| at.stride(axis) == 0 || kernel.params[param].dtype.size() >= 4;
+        is_small && (extent < MIN_VECTOR_EXTENT && accesses(kernel).all(is_word) || is_heavy(kernel, axis))
     };
     // Elements of short rows, or few columns beside results for each element; other axes have the vectors then.
     let column = kept.checked_sub(1).filter(|_| stores_elements(kernel));
     let mut candidates = (kept..=last).rev().chain(column).filter(|&axis| is_short(axis) && is_large(axis));
+    // The last kept axis beside a column is the one before it.
     let has_rows = |axis: usize| (kept.saturating_sub(2)..=last).any(|rows| is_walked(axis, rows));
     candidates.find(|&axis| pays(axis) && has_rows(axis)).map(|axis| written_out(kernel, axis))
 }
@@ -92,8 +98,8 @@ fn written_out(kernel: &Kernel, axis: usize) -> Kernel {
         offset: at.offset + point as i64 * at.stride(axis),
         strides: (0..kernel.axes.len()).filter(|&a| a != axis).map(|a| at.stride(a)).collect(),
     };
-    let (stages, depends) = (kernel.stages(), dependants(kernel, axis));
-    // What follows a sum over the axis is there once.
+    let (dtypes, stages, depends) = (kernel.dtypes(), kernel.stages(), dependants(kernel, axis));
+    // Instructions behind a sum over the axis are there once.
     let is_behind = |id: usize| reduced && stages[id] == Stage::Tail;
     // One copy follows another, so that few values are needed at once.
     let mut new = vec![vec![ValueId(0); kernel.insts.len()]; extent];
@@ -119,6 +125,11 @@ fn written_out(kernel: &Kernel, axis: usize) -> Kernel {
             {
                 let element = new[point][x.index()];
                 new[0][id] = match point {
+                    // A sum begins with zero, to which -0 adds nothing; one that is left begins so anyway.
+                    0 if !is_summed && *op == ReductionOp::Sum => {
+                        let zero = k.constant(op.neutral(dtypes[id])).id();
+                        k.push(Inst::Binary(op.binary(), zero, element)).id()
+                    }
                     0 => element,
                     _ => k.push(Inst::Binary(op.binary(), new[0][id], element)).id(),
                 };
@@ -275,13 +286,26 @@ mod tests {
         assert!(checked(&text("")).is_none(), "sums alone");
     }
 
-    /// A reduction is the fold of a row's elements in their order.
+    /// The sums of rows of three numbers.
+    fn sums_of(row: [f32; 3]) -> Vec<f32> {
+        let kernel: Kernel = rows(3, 3, "f32", false, 0).parse().unwrap();
+        let written = with_short_axis_written_out(&crate::schedule::canonical(&kernel).unwrap()).unwrap();
+        let input: Vec<u8> = row.repeat(40).iter().flat_map(|x| x.to_le_bytes()).collect();
+        let mut results = [vec![0; 480], vec![0xa5; 160]];
+        let [unused, sums] = &mut results;
+        evaluate(&written, &[&input], &mut [unused, sums]);
+        results[1].chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
+    }
+
     #[test]
     fn elements_are_added_in_their_order() {
-        let kernel: Kernel = rows(3, 3, "f32", false, 0).parse().unwrap();
-        let Schedule { nests, .. } = schedule(&kernel);
-        let text = nests[0].kernel.to_string();
-        let sums = text.lines().filter(|line| line.contains("= add")).skip(3).map(str::trim).collect::<Vec<_>>();
-        assert_eq!(sums.len(), 2, "{text}");
+        // Their doubles are added.
+        assert_eq!(sums_of([1e8, -1e8, 1.0]), [2.0; 40]);
+        assert_eq!(sums_of([1.0, 1e8, -1e8]), [0.0; 40]);
+    }
+
+    #[test]
+    fn a_sum_of_negative_zeros_is_zero() {
+        assert!(sums_of([-0.0; 3]).iter().all(|sum| sum.to_bits() == 0));
     }
 }

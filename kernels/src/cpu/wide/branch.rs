@@ -125,7 +125,7 @@ impl Registers {
                 self.repeat_general(to, false);
             }
             Code::Collect { to, part, size, from, count } => self.collect([to, part], size, from, count),
-            Code::Deinterleave { to, part, size, from, stride } => self.deinterleave([to, part], size, from, stride),
+            Code::Deinterleave { to, part, from, stride } => self.deinterleave([to, part], from, stride),
             Code::LoadFrom { to, op, size, base, far, from, mask } => {
                 let mask = mask.map(|mask| (self.class(mask), self.register(mask)));
                 self.lowest_lane(base, far);

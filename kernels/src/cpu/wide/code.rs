@@ -167,7 +167,7 @@ pub(super) enum Scattered {
 
 /// The lanes of a vector that have an element, the first ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lanes {
+pub(super) enum LaneCount {
     Known(usize),
     /// As many as are left of a row.
     Left(Cell),
@@ -208,12 +208,10 @@ pub(super) enum Code {
         from: Scattered,
         count: usize,
     },
-    /// Every `stride`-th element of `size` bytes, picked from whole vectors of neighbours, the last of which ends with the
-    /// last element.
+    /// Every `stride`-th word, picked from whole vectors of neighbours, the last of which ends with the last element.
     Deinterleave {
         to: Virtual,
         part: Virtual,
-        size: usize,
         from: ElementAddress,
         stride: usize,
     },
@@ -256,7 +254,7 @@ pub(super) enum Code {
         frame: i32,
         to: ElementAddress,
         stride: i32,
-        lanes: Lanes,
+        lanes: LaneCount,
     },
     /// As many short elements as are left, to or from a place of the stack.
     CopyLeft {

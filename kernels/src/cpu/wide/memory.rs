@@ -8,7 +8,7 @@ use retape_runtime::DType;
 use smallvec::{SmallVec, smallvec};
 
 use super::code::{
-    Cell, Code, ElementAddress, Lanes, MoveWidth, RegClass, RegField, RegOrMem, Row, Scattered, Virtual,
+    Cell, Code, ElementAddress, LaneCount, MoveWidth, RegClass, RegField, RegOrMem, Row, Scattered, Virtual,
 };
 use super::emit::{VirtualRegs, WideEmitter, WideVal, is_wide};
 use super::encode::{Constant, Len, RSP};
@@ -242,14 +242,10 @@ impl WideEmitter {
         let bytes = stride * dtype.size() as i32;
         let each = self.level.lanes() / if wide { 2 } else { 1 };
         let count = match tail {
-            None if unit(dtype).is_none() && (3..=self.most_interleaved(wide)).contains(&stride) => {
-                let parts = (0..if wide { 2 } else { 1 }).map(|n| {
-                    let [to, part] = [(); 2].map(|()| self.vector());
-                    let (size, from) = (dtype.size(), from.behind((n * each) as i32 * bytes));
-                    self.block.push(Code::Deinterleave { to, part, size, from, stride: stride as usize });
-                    to
-                });
-                return WideVal::new(dtype, parts.collect());
+            None if dtype.size() == 4 && (3..=self.most_interleaved()).contains(&stride) => {
+                let [to, part] = [(); 2].map(|()| self.vector());
+                self.block.push(Code::Deinterleave { to, part, from, stride: stride as usize });
+                return WideVal::new(dtype, smallvec![to]);
             }
             None => self.level.lanes(),
             Some(Tail { count: Some(count), .. }) => count,
@@ -265,14 +261,10 @@ impl WideEmitter {
         self.elements(dtype, parts)
     }
 
-    /// The largest distance of elements that are picked from vectors of all: beyond it lanes are read one by one, which takes
-    /// as many steps.
-    fn most_interleaved(&self, wide: bool) -> i32 {
-        match (self.level.has_masks(), wide) {
-            (true, false) => 8,
-            (false, false) => 4,
-            (true, true) | (false, true) => 0,
-        }
+    /// The largest distance of words that are picked from vectors of all: beyond it, and for elements of 64 bits, lanes that
+    /// are read one by one take as many steps.
+    fn most_interleaved(&self) -> i32 {
+        if self.level.has_masks() { 8 } else { 4 }
     }
 
     /// The first elements of neighbouring pairs, from two vectors of which the second ends with the last of them: nothing is
@@ -337,7 +329,7 @@ impl WideEmitter {
         self.two(ops::permute_by(wide), lanes, x)
     }
 
-    /// Lanes beyond the end of a row read its last element.
+    /// LaneCount beyond the end of a row read its last element.
     fn load_strided_tail(&mut self, dtype: DType, from: ElementAddress, stride: i32, tail: Tail) -> WideVal {
         let last = self.vector();
         self.block.push(Code::Count { to: last, from: Some(tail.left), offset: -1, wide: false });
@@ -403,9 +395,9 @@ impl WideEmitter {
         let size = value.dtype.size();
         self.store_in_frame(value, frame);
         let lanes = match tail {
-            None => Lanes::Known(self.level.lanes()),
-            Some(Tail { count: Some(count), .. }) => Lanes::Known(count),
-            Some(Tail { left, .. }) => Lanes::Left(left),
+            None => LaneCount::Known(self.level.lanes()),
+            Some(Tail { count: Some(count), .. }) => LaneCount::Known(count),
+            Some(Tail { left, .. }) => LaneCount::Left(left),
         };
         self.block.push(Code::Scatter { size, frame, to, stride: stride * size as i32, lanes });
     }

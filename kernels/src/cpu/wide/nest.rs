@@ -100,7 +100,7 @@ impl<'a> WideLoops<'a> {
         let kernel = &nest.kernel;
         (is_within_reach(nest, form.axis) && !scatters_most(nest, form.axis)).then_some(())?;
         let positions = Positions::of(form, e.level.has_masks());
-        let e_level = e.level;
+        let interleaved = interleaved(kernel, form.axis, e.level);
         let mut loops = WideLoops {
             e,
             nest,
@@ -120,7 +120,7 @@ impl<'a> WideLoops<'a> {
             positions,
             table_masks: vec![],
             scattered: None,
-            interleaved: interleaved(kernel, form.axis, e_level),
+            interleaved,
             ways: FxHashMap::default(),
             free_cells: CELLS.iter().rev().copied().collect(),
         };
@@ -427,7 +427,8 @@ impl<'a> WideLoops<'a> {
         let Store { at, value, .. } = &self.kernel.stores[n];
         let value = self.operand(group, *value)?;
         if let (Some(g), false) = (group, matches!(at.stride(self.axis), 0 | 1)) {
-            return Some(self.store_strided(n, &value, g));
+            self.store_strided(n, &value, g);
+            return Some(());
         }
         let (address, moves) = self.address(self.form.store(n), group)?;
         match group {

@@ -296,9 +296,7 @@ pub(super) const fn permute_by(wide: bool) -> Op {
     Op::new(2, P66, 0x36).wide(wide)
 }
 /// The elements of `v`, then of `rm`, that the lanes of `reg` name, which they replace; EVEX only.
-pub(super) const fn permute_two(wide: bool) -> Op {
-    Op::new(2, P66, 0x76).wide(wide)
-}
+pub(super) const PERMUTE_TWO: Op = Op::new(2, P66, 0x76);
 /// Words of `rm` where the immediate has a bit, else of `v`; VEX only.
 pub(super) const BLEND_WORDS: Op = Op::new(3, P66, 0x02);
 pub(super) const PACK_WORDS_UNSIGNED: Op = Op::new(2, P66, 0x2b);

@@ -3,10 +3,13 @@
 //! Reads no byte behind the last element: the last vector ends with it. Writes elements one by one.
 
 use super::branch::R15;
-use super::code::{ElementAddress, Lanes, MoveWidth, Virtual};
+use super::code::{ElementAddress, LaneCount, MoveWidth, Virtual};
 use super::encode::{Alu, Condition, Constant, Memory, RAX, RDI, RSP, Rm};
 use super::ops;
 use super::regs::Registers;
+
+/// Bytes of the elements that are picked.
+const WORD: usize = 4;
 
 /// The elements at multiples of a stride, and the vectors that have them.
 #[derive(Clone, Copy, Debug)]
@@ -42,46 +45,40 @@ impl Picked {
 }
 
 impl Registers {
-    /// Every `stride`-th element of `size` bytes. Each vector of neighbours adds its elements to those of the ones before.
-    pub(super) fn deinterleave(&mut self, [to, part]: [Virtual; 2], size: usize, from: ElementAddress, stride: usize) {
-        let picked = Picked { lanes: self.full().bytes() / size, stride };
-        let base = self.moved(from, (stride * size) as i32);
+    /// Every `stride`-th word. Each vector of neighbours adds its elements to those of the ones before.
+    pub(super) fn deinterleave(&mut self, [to, part]: [Virtual; 2], from: ElementAddress, stride: usize) {
+        let picked = Picked { lanes: self.full().bytes() / WORD, stride };
+        let base = self.moved(from, (stride * WORD) as i32);
         let neighbours = |vector: usize| {
-            let displacement = base.displacement + (picked.first_of(vector) * size) as i32;
+            let displacement = base.displacement + (picked.first_of(vector) * WORD) as i32;
             Rm::Memory(Memory { displacement, ..base })
         };
         let [to, part] = [to, part].map(|v| self.give(v));
         match self.is_evex() {
-            true => self.deinterleave_by_pairs([to, part], size, picked, neighbours),
+            true => self.deinterleave_by_pairs([to, part], picked, neighbours),
             false => self.deinterleave_by_blends([to, part], picked, neighbours),
         }
     }
 
     /// With permutations of two vectors at a time, in two registers that take turns.
-    fn deinterleave_by_pairs(
-        &mut self,
-        [to, part]: [u8; 2],
-        size: usize,
-        picked: Picked,
-        neighbours: impl Fn(usize) -> Rm,
-    ) {
-        let (len, wide, n) = (self.full(), size == 8, picked.n_vectors());
+    fn deinterleave_by_pairs(&mut self, [to, part]: [u8; 2], picked: Picked, neighbours: impl Fn(usize) -> Rm) {
+        let (len, n) = (self.full(), picked.n_vectors());
         let [mut made, mut before] = if n.is_multiple_of(2) { [to, part] } else { [part, to] };
-        self.write(ops::move_elements(wide), len, before, 0, neighbours(0), None);
+        self.write(ops::MOVE, len, before, 0, neighbours(0), None);
         for vector in 1..n {
-            let places = self.places(picked.of_two(vector), size);
+            let places = self.places(picked.of_two(vector));
             self.write(ops::MOVE, len, made, 0, places, None);
-            self.write(ops::permute_two(wide), len, made, before, neighbours(vector), None);
+            self.write(ops::PERMUTE_TWO, len, made, before, neighbours(vector), None);
             (made, before) = (before, made);
         }
     }
 
-    /// With a permutation of each vector; elements of 32 bits.
+    /// With a permutation of each vector.
     fn deinterleave_by_blends(&mut self, [to, part]: [u8; 2], picked: Picked, neighbours: impl Fn(usize) -> Rm) {
         let len = self.full();
         for vector in 0..picked.n_vectors() {
             let places = (0..picked.lanes).map(|lane| picked.place(vector, lane));
-            let places = self.places(places.map(Option::unwrap_or_default), 4);
+            let places = self.places(places.map(Option::unwrap_or_default));
             self.write(ops::MOVE, len, part, 0, places, None);
             let made = if vector == 0 { to } else { part };
             self.write(ops::permute_by(false), len, made, part, neighbours(vector), None);
@@ -94,15 +91,15 @@ impl Registers {
     }
 
     /// Numbers of lanes as a constant.
-    fn places(&mut self, places: impl Iterator<Item = usize>, size: usize) -> Rm {
-        let bytes = places.flat_map(|place| (place as u64).to_le_bytes().into_iter().take(size)).collect();
+    fn places(&mut self, places: impl Iterator<Item = usize>) -> Rm {
+        let bytes = places.flat_map(|place| (place as u32).to_le_bytes()).collect();
         Rm::Pool(self.pooled(Constant::Lanes(bytes)), false)
     }
 
     /// The words of vectors in turn, as vectors in memory, each by permutations of two vectors at a time.
     pub(super) fn interleave(&mut self, [made, before]: [Virtual; 2], ways: usize, frame: i32, memory: ElementAddress) {
-        let (len, lanes) = (self.full(), self.full().bytes() / 4);
-        let to = self.moved(memory, 4 * ways as i32);
+        let (len, lanes) = (self.full(), self.full().bytes() / WORD);
+        let to = self.moved(memory, (WORD * ways) as i32);
         let [mut made, mut before] = [made, before].map(|v| self.give(v));
         let vector = |way: usize| Rm::Memory(Memory::at(RSP, frame + (way * len.bytes()) as i32));
         for n in 0..ways {
@@ -113,9 +110,9 @@ impl Registers {
                     0 if way == 1 => (n * lanes + lane) / ways,
                     _ => lane,
                 };
-                let places = self.places((0..lanes).map(place), 4);
+                let places = self.places((0..lanes).map(place));
                 self.write(ops::MOVE, len, made, 0, places, None);
-                self.write(ops::permute_two(false), len, made, before, vector(way), None);
+                self.write(ops::PERMUTE_TWO, len, made, before, vector(way), None);
                 (made, before) = (before, made);
             }
             let to = Memory { displacement: to.displacement + (n * len.bytes()) as i32, ..to };
@@ -124,17 +121,17 @@ impl Registers {
     }
 
     /// Copies elements one by one from a place of the stack, where a vector was written as a whole.
-    pub(super) fn scatter(&mut self, size: usize, frame: i32, to: ElementAddress, stride: i32, lanes: Lanes) {
+    pub(super) fn scatter(&mut self, size: usize, frame: i32, to: ElementAddress, stride: i32, lanes: LaneCount) {
         let to = self.moved(to, stride);
         let from = Memory::at(RSP, frame);
         match lanes {
-            Lanes::Known(count) => {
+            LaneCount::Known(count) => {
                 for lane in 0..count as i32 {
                     self.load_element(size, Memory { displacement: frame + lane * size as i32, ..from });
                     self.store_element(size, Memory { displacement: to.displacement + lane * stride, ..to });
                 }
             }
-            Lanes::Left(left) => {
+            LaneCount::Left(left) => {
                 self.asm.mov_imm(Rm::Register(R15), 0);
                 let top = self.asm.label();
                 self.asm.bind(top);
