@@ -2,38 +2,11 @@
 FOLDER, which reads FOLDER/layers.*.jsonl."""
 import json, math, os, sys, time
 
-from turns import best_runs
+from turns import table
 
 SAMPLES, SECONDS = 5, 0.05
-# Passes of which the table tells, by their ratios.
-ROWS = 30
-
-
-def table(folder):
-    best = best_runs(folder, "layers", "pass")
-    rows, apart = [], []
-    for name, runs in best.items():
-        if "retape" not in runs or len(runs) == 1:
-            continue
-        us, peer = min((r["us"], s) for s, r in runs.items() if s != "retape")
-        rows.append((runs["retape"]["us"] / us, name, runs["retape"]["us"], us, peer))
-        energies = [r["energy"] for r in runs.values()]
-        if max(energies) - min(energies) > 1e-3 * max(energies):
-            apart.append(name)
-    rows.sort(reverse=True)
-    ratios = [row[0] for row in rows]
-    above = lambda limit: sum(ratio > limit for ratio in ratios)
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    print(f"{len(rows)} passes: geometric mean {mean:.2f}, median {sorted(ratios)[len(rows) // 2]:.2f}; "
-          f"{above(1)} above 1, {above(1.2)} above 1.2, {above(2)} above 2.\n")
-    print("| pass | retape | peer | | ratio |\n|---|---|---|---|---|")
-    for ratio, name, us, of_peer, peer in rows[:ROWS]:
-        print(f"| {name} | {us:.0f} us | {of_peer:.0f} us | {peer} | {ratio:.2f} |")
-    print("\n" + (f"Results differ: {', '.join(apart)}." if apart else "Results agree."))
-
-
 if sys.argv[1] == "table":
-    table(sys.argv[2])
+    table(sys.argv[2], "layers", "pass", "passes")
     sys.exit()
 
 import numpy as np

@@ -1,5 +1,8 @@
 """The figures of lists that are measured in turns, in FOLDER/LIST.SYSTEM.jsonl."""
-import glob, json, os
+import glob, json, math, os
+
+# Lines of which a table tells, by their ratios.
+ROWS = 30
 
 
 def best_runs(folder, kind, key):
@@ -13,3 +16,26 @@ def best_runs(folder, kind, key):
             if system not in runs or line["us"] < runs[system]["us"]:
                 runs[system] = line
     return best
+
+
+def table(folder, kind, key, plural):
+    """Prints how retape stands beside the faster peer, and the lines of the largest ratios."""
+    rows, apart = [], []
+    for name, runs in best_runs(folder, kind, key).items():
+        if "retape" not in runs or len(runs) == 1:
+            continue
+        us, peer = min((r["us"], s) for s, r in runs.items() if s != "retape")
+        rows.append((runs["retape"]["us"] / us, name, runs["retape"]["us"], us, peer))
+        energies = [r["energy"] for r in runs.values()]
+        if max(energies) - min(energies) > 1e-3 * max(energies):
+            apart.append(name)
+    rows.sort(reverse=True)
+    ratios = [row[0] for row in rows]
+    above = lambda limit: sum(ratio > limit for ratio in ratios)
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    print(f"{len(rows)} {plural}: geometric mean {mean:.2f}, median {sorted(ratios)[len(rows) // 2]:.2f}; "
+          f"{above(1)} above 1, {above(1.2)} above 1.2, {above(2)} above 2.\n")
+    print(f"| {key} | retape | peer | | ratio |\n|---|---|---|---|---|")
+    for ratio, name, us, of_peer, peer in rows[:ROWS]:
+        print(f"| {name} | {us:.0f} us | {of_peer:.0f} us | {peer} | {ratio:.2f} |")
+    print("\n" + (f"Results differ: {', '.join(apart)}." if apart else "Results agree."))
