@@ -6,12 +6,15 @@
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 mod networks;
+#[path = "../times.rs"]
+mod times;
 
 use std::time::{Duration, Instant};
 
 use retape::nn::{self, Mask};
 use retape::ops::{ConvOptions, Padding, Triangular};
 use retape::{DType, Result, Tensor, accelerate, concat, einsum};
+use times::times_of;
 
 /// Samples of a job at least, and the time that they take at least.
 const SAMPLES: usize = 15;
@@ -305,14 +308,7 @@ fn main() -> Result<()> {
         let first = start.elapsed();
         let loss =
             if *has_gradient { result } else { energy(&result.cast(DType::F32)) }.cast(DType::F32).item::<f32>()?;
-        let (mut times, start) = (vec![], Instant::now());
-        while times.len() < samples || start.elapsed() < time {
-            let start = Instant::now();
-            let results = step.call(&inputs)?;
-            times.push(start.elapsed());
-            drop(results);
-        }
-        times.sort();
+        let times = times_of(samples, time, || step.call(&inputs))?;
         let [first, median] = [first, times[times.len() / 2]].map(|time| time.as_secs_f64() * 1e6);
         println!(r#"{{"job": "{name}", "us": {median:.1}, "first_us": {first:.0}, "loss": {loss:e}}}"#);
     }

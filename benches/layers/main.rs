@@ -5,10 +5,14 @@
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
-use std::time::{Duration, Instant};
+#[path = "../times.rs"]
+mod times;
+
+use std::time::Duration;
 
 use retape::ops::ConvOptions;
 use retape::{DType, Result, Tensor, accelerate};
+use times::times_of;
 
 /// The list: a layer on each line, except for comments.
 const LAYERS: &str = include_str!("layers.txt");
@@ -71,14 +75,7 @@ fn main() -> Result<()> {
             let pass = accelerate(move |x: &Vec<Tensor>| function(x));
             // Sums of squares, by which results are compared.
             let energy = pass.call(&inputs)?.cast(DType::F64).square().sum(..).item::<f64>()?;
-            let (mut times, start) = (vec![], Instant::now());
-            while times.len() < samples || start.elapsed() < time {
-                let start = Instant::now();
-                let result = pass.call(&inputs)?;
-                times.push(start.elapsed());
-                drop(result);
-            }
-            times.sort();
+            let times = times_of(samples, time, || pass.call(&inputs))?;
             let us = times[times.len() / 4].as_secs_f64() * 1e6;
             println!(r#"{{"pass": "{line} {name}", "us": {us:.2}, "energy": {energy:e}}}"#);
         }

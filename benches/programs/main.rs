@@ -5,10 +5,14 @@
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
-use std::time::{Duration, Instant};
+#[path = "../times.rs"]
+mod times;
+
+use std::time::Duration;
 
 use retape::ops::ConvOptions;
 use retape::{Result, Tensor, accelerate, concat, stack};
+use times::times_of;
 
 /// The list.
 const PROGRAMS: &str = include_str!("programs.txt");
@@ -204,14 +208,7 @@ fn main() -> Result<()> {
             (loss, gradients)
         });
         let loss = step.call(&inputs)?.0.item::<f32>()?;
-        let (mut times, start) = (vec![], Instant::now());
-        while times.len() < samples || start.elapsed() < time {
-            let start = Instant::now();
-            let results = step.call(&inputs)?;
-            times.push(start.elapsed());
-            drop(results);
-        }
-        times.sort();
+        let times = times_of(samples, time, || step.call(&inputs))?;
         let us = times[times.len() / 4].as_secs_f64() * 1e6;
         println!(r#"{{"program": "{name}", "us": {us:.2}, "energy": {loss:e}}}"#);
     }
