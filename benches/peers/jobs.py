@@ -2,7 +2,7 @@
 which reads FOLDER/jobs.*.jsonl."""
 import json, sys, time
 
-from turns import best_runs
+from turns import best_runs, times_of
 
 SAMPLES, SECONDS = 15, 0.25
 
@@ -231,11 +231,6 @@ for n, (name, dtype, shapes, function, has_gradient) in enumerate(singles + netw
     value = step()
     first = time.perf_counter() - start
     value = float(value if has_gradient else energy(wide(value)))
-    times, begin = [], time.perf_counter()
-    while len(times) < SAMPLES or time.perf_counter() - begin < SECONDS:
-        start = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - start)
-    times.sort()
-    print(json.dumps({"job": name, "us": round(times[len(times) // 2] * 1e6, 1), "first_us": round(first * 1e6),
+    times = times_of(step, SAMPLES, SECONDS)
+    print(json.dumps({"job": name, "us": round(times[len(times) // 2], 1), "first_us": round(first * 1e6),
                       "loss": value}), flush=True)

@@ -1,8 +1,8 @@
 """The layers of benches/layers by JAX or PyTorch: layers.py jax|torch WORD ...; and what the figures say: layers.py table
 FOLDER, which reads FOLDER/layers.*.jsonl."""
-import json, math, os, sys, time
+import json, math, os, sys
 
-from turns import table
+from turns import table, times_of
 
 SAMPLES, SECONDS = 5, 0.05
 if sys.argv[1] == "table":
@@ -86,11 +86,6 @@ for line in open(os.path.join(os.path.dirname(__file__), "../layers/layers.txt")
         continue
     for name, step in passes(words).items():
         energy = float((np.asarray(step(), dtype=np.float64) ** 2).sum())
-        times, begin = [], time.perf_counter()
-        while len(times) < SAMPLES or time.perf_counter() - begin < SECONDS:
-            start = time.perf_counter()
-            step()
-            times.append(time.perf_counter() - start)
-        times.sort()
-        print(json.dumps({"pass": f"{' '.join(words)} {name}", "us": round(times[len(times) // 4] * 1e6, 2),
+        times = times_of(step, SAMPLES, SECONDS)
+        print(json.dumps({"pass": f"{' '.join(words)} {name}", "us": round(times[len(times) // 4], 2),
                           "energy": energy}), flush=True)

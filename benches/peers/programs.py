@@ -1,8 +1,8 @@
 """The programs of benches/programs by JAX or PyTorch: programs.py jax|torch NUMBER ...; and what the figures say: programs.py
 table FOLDER, which reads FOLDER/programs.*.jsonl."""
-import json, math, os, sys, time
+import json, math, os, sys
 
-from turns import table
+from turns import table, times_of
 
 SAMPLES, SECONDS = 7, 0.06
 # Steps of a slow program end after so many seconds.
@@ -148,10 +148,5 @@ for program in open(os.path.join(os.path.dirname(__file__), "../programs/program
     shapes = [[int(word) for word in line.split()[1:]] for line in lines if line.startswith("in ")]
     step = step_of(loss_of(lines), [data(shape, seed) for seed, shape in enumerate(shapes)])
     energy = float(step())
-    times, begin = [], time.perf_counter()
-    while (len(times) < SAMPLES or time.perf_counter() - begin < SECONDS) and time.perf_counter() - begin < MOST_SECONDS:
-        start = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - start)
-    times.sort()
-    print(json.dumps({"program": number, "us": round(times[len(times) // 4] * 1e6, 2), "energy": energy}), flush=True)
+    times = times_of(step, SAMPLES, SECONDS, MOST_SECONDS)
+    print(json.dumps({"program": number, "us": round(times[len(times) // 4], 2), "energy": energy}), flush=True)

@@ -1,5 +1,5 @@
 """The figures of lists that are measured in turns, in FOLDER/LIST.SYSTEM.jsonl."""
-import glob, json, math, os
+import glob, json, math, os, time
 
 # Lines of which a table tells, by their ratios.
 ROWS = 30
@@ -39,3 +39,14 @@ def table(folder, kind, key, plural):
     for ratio, name, us, of_peer, peer in rows[:ROWS]:
         print(f"| {name} | {us:.0f} us | {of_peer:.0f} us | {peer} | {ratio:.2f} |")
     print("\n" + (f"Results differ: {', '.join(apart)}." if apart else "Results agree."))
+
+
+def times_of(step, samples, seconds, most=math.inf):
+    """The times of a step in microseconds, in rising order: so many at least, and for so long, unless that takes the most."""
+    times, begin = [], time.perf_counter()
+    passed = lambda: time.perf_counter() - begin
+    while (len(times) < samples or passed() < seconds) and passed() < most:
+        start = time.perf_counter()
+        step()
+        times.append((time.perf_counter() - start) * 1e6)
+    return sorted(times)

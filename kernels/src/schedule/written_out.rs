@@ -240,7 +240,7 @@ mod tests {
         assert!(checked(&rows(3, 3, "u8", true, 0)).is_none(), "short elements");
     }
 
-    /// Rows of pairs that are summed as a whole, with what all rows share and what each row has.
+    /// Rows of three that are summed with others, with what all rows share and what each row has.
     #[test]
     fn a_sum_over_more_axes_is_left() {
         let text = "kernel (p0: i32[2400], p1: i32[3], p2: i32[800], p3: i32[2400] out, p4: i32[8] out) {

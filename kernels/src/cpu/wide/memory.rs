@@ -329,7 +329,7 @@ impl WideEmitter {
         self.two(ops::permute_by(wide), lanes, x)
     }
 
-    /// LaneCount beyond the end of a row read its last element.
+    /// Lanes beyond the end of a row read its last element.
     fn load_strided_tail(&mut self, dtype: DType, from: ElementAddress, stride: i32, tail: Tail) -> WideVal {
         let last = self.vector();
         self.block.push(Code::Count { to: last, from: Some(tail.left), offset: -1, wide: false });
