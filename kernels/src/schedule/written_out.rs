@@ -238,6 +238,7 @@ mod tests {
         assert!(checked(&rows(8, 8, "i32", true, 40)).is_none(), "a whole vector");
         assert!(checked(&rows(3, 40, "i32", true, 0)).is_none(), "rows that lie apart");
         assert!(checked(&rows(3, 3, "u8", true, 0)).is_none(), "short elements");
+        assert!(checked(&rows(3, 3, "u8", true, 20)).is_some(), "short elements that take long");
     }
 
     /// Rows of three that are summed with others, with what all rows share and what each row has.
