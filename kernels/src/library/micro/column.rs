@@ -11,7 +11,7 @@ use super::pack::Strided;
 use super::parts::PartTasks;
 use super::simd::Simd;
 use super::stored::StoredElement;
-use super::strip::{Column, FAR, most_vectors, strip};
+use super::strip::{Column, is_far, most_vectors, strip};
 use super::sums::add_up;
 use super::tile::Shortest;
 use super::{Real, block_depth, with_scratch};
@@ -29,6 +29,10 @@ const WIDE: usize = 256;
 /// Steps after which rows are asked for anew, those of a cache line or two, and how many steps ahead.
 const RUN: usize = 16;
 const AHEAD: usize = 64;
+
+/// Bytes of a short row, and of a matrix of rows with gaps between them that caches may have lost.
+const SHORT: usize = 2048;
+const SPARSE: usize = 256 << 10;
 
 /// Computes the rows of a column.
 pub(super) type ColumnKernel<A, T> = unsafe fn(&Column<A, T>);
@@ -59,7 +63,7 @@ pub(crate) struct ColumnExtents {
 pub(crate) fn is_streamed<T: Real>(extents: ColumnExtents, a: &Strided<T>) -> bool {
     let ColumnExtents { rows, k, vectors } = extents;
     let (_, a_row, _) = a.parts();
-    let has_strips = || a_row == 1 && rows >= WIDE && vectors <= most_vectors(rows.saturating_mul(k));
+    let has_strips = || a_row == 1 && rows >= WIDE && vectors <= most_vectors([rows, k]);
     rows >= FEW_ROWS && a.is_dense() && (vectors == 1 || has_strips())
 }
 
@@ -196,6 +200,8 @@ impl Engine {
     ) {
         let ColumnExtents { rows: n_rows, k, vectors } = extents;
         let depth = block_depth(k);
+        let [row, gap] = [k, matrix.a_row].map(|elements| elements.saturating_mul(size_of::<A>()));
+        let is_sparse = row <= SHORT && gap >= 2 * row && n_rows.saturating_mul(gap) >= SPARSE;
         let run = |task: usize| {
             let (part, rows, steps) = tasks.of(task);
             let &ColumnMatrix { a, a_row, a_step } = matrix;
@@ -207,7 +213,8 @@ impl Engine {
                 a: a.wrapping_add(rows.start * a_row + steps.start * a_step),
                 a_row,
                 a_step,
-                is_far: n_rows.saturating_mul(k) >= FAR,
+                is_far: is_far([n_rows, k]),
+                is_sparse,
                 x: x.wrapping_offset(steps.start as isize * x_step),
                 x_step,
                 vectors,
@@ -427,6 +434,19 @@ unsafe fn turned_blocks<S: Simd, P: StoredElement<S::Elem>>(x: &Column<P::Stored
     EIGHT
 }
 
+/// How many elements ahead chains of `blocks` blocks of eight rows ask for what they read, if it comes from memory: of short
+/// rows with gaps between them the next rows, of which no processor foresees the first lines; of long ones what follows, for
+/// eight streams wait for each other.
+fn ahead_of<A, T>(x: &Column<A, T>, blocks: usize) -> usize {
+    if x.is_sparse {
+        blocks * EIGHT * x.a_row
+    } else if x.is_far {
+        SHORT / size_of::<A>()
+    } else {
+        0
+    }
+}
+
 /// Chains of `len` steps of eight rows each, given by their first rows and steps. A chain takes a cache line of each of its
 /// rows before the next one: rows at a power of two share the ways of one set.
 #[inline(always)]
@@ -436,6 +456,7 @@ unsafe fn turned_chains<S: Simd, P: StoredElement<S::Elem>, const B: usize>(
     len: usize,
 ) -> [[S::Elem; EIGHT]; B] {
     let whole = len - len % P::STEPS;
+    let ahead = ahead_of(x, B);
     let mut square = [[S::Elem::ZERO; EIGHT]; RUN];
     let mut found = [[S::Elem::ZERO; EIGHT]; B];
     // SAFETY: the rows and steps lie inside the operands; a vector has eight lanes.
@@ -445,6 +466,9 @@ unsafe fn turned_chains<S: Simd, P: StoredElement<S::Elem>, const B: usize>(
             for (&[row, start], sum) in starts.iter().zip(&mut sums) {
                 let rows = x.a.add(row * x.a_row + start + first);
                 let factors = x.x.offset((start + first) as isize * x.x_step);
+                for lane in 0..if ahead > 0 { EIGHT } else { 0 } {
+                    S::prefetch_next(rows.wrapping_add(lane * x.a_row + ahead).cast());
+                }
                 for k in (0..RUN.min(whole - first)).step_by(P::STEPS) {
                     P::exchange::<S>(rows.add(k), x.a_row, square.as_mut_ptr());
                     for (step, column) in square[..P::STEPS].iter().enumerate() {

@@ -12,6 +12,9 @@ use super::{Kernels, LINE, Real, is_short};
 /// Bytes of the operands from which on they come from memory.
 const FAR: usize = if cfg!(test) { 1 << 14 } else { 4 << 20 };
 
+/// Bytes of a page of memory.
+pub(super) const PAGE: usize = 4096;
+
 /// Two column panels of a task: one is in use while the next one is copied from B.
 ///
 /// Rows of B at a distance of a power of two share few sets of a cache, which cannot hold the steps of a panel until the
@@ -22,6 +25,8 @@ pub(super) struct Staging<T> {
     pub(super) panels: [*mut T; 2],
     /// Whether the first panel of the block is there.
     pub(super) is_ready: bool,
+    /// Whether B comes from memory.
+    pub(super) is_far: bool,
     /// Where the first panel of the next block lies, and its steps: none after the last block.
     pub(super) after: (*const T, usize),
 }
@@ -59,12 +64,23 @@ pub(super) struct Copying<S: Simd, const W: usize> {
     /// Steps that are not copied yet, and those to copy in a chunk of the product's.
     pub(super) left: usize,
     pub(super) share: usize,
+    /// Steps by which lines are asked for before their use.
+    ahead: usize,
+}
+
+/// Steps by which a copy asks for lines before their use. Short vectors ask for few, since a set of a first-level cache has
+/// room for few, except where rows are a page apart or more, in operands that come from memory. Long ones are through with
+/// two steps long before a line comes from where another core wrote it, and with eight before one comes from memory.
+fn ahead<S: Simd>(row: usize, is_far: bool) -> usize {
+    const AHEAD: [usize; 3] = [2, 8, 16];
+    let is_long = !is_short::<S>() || row >= PAGE / size_of::<S::Elem>();
+    AHEAD[if is_far { 2 } else { usize::from(is_long) }]
 }
 
 impl<S: Simd, const W: usize> Copying<S, W> {
     /// Nothing is copied.
     pub(super) const fn none() -> Copying<S, W> {
-        Copying { from: std::ptr::null(), from_row: 0, to: std::ptr::null_mut(), left: 0, share: 0 }
+        Copying { from: std::ptr::null(), from_row: 0, to: std::ptr::null_mut(), left: 0, share: 0, ahead: 0 }
     }
 
     /// Copies some steps, or as many as are left.
@@ -74,13 +90,7 @@ impl<S: Simd, const W: usize> Copying<S, W> {
     /// The instruction set of `S`; the steps are readable, and the panel has room for them.
     #[inline(always)]
     pub(super) unsafe fn advance(&mut self, steps: usize) {
-        /// Steps by which lines are asked for before their use. Short vectors ask for few, since a set of a first-level
-        /// cache has room for few, except where rows are a page apart or more, in operands that come from memory. Long
-        /// ones are through with two steps long before a line comes from where another core wrote it.
-        const AHEAD: [usize; 2] = [2, 8];
-        const PAGE: usize = 4096;
-        let is_far = !is_short::<S>() || self.from_row >= PAGE / size_of::<S::Elem>();
-        let ahead = self.from_row.wrapping_mul(AHEAD[usize::from(is_far)]);
+        let ahead = self.from_row.wrapping_mul(self.ahead);
         let steps = steps.min(self.left);
         self.left -= steps;
         for _ in 0..steps {
@@ -138,7 +148,9 @@ impl<S: Simd, const W: usize> ColumnPanel<S, W> {
         is_quick: bool,
         staging: Option<&Staging<S::Elem>>,
     ) -> ColumnPanel<S, W> {
-        let copying = |from, to, [left, share]: [usize; 2]| Some(Copying { from, from_row: row, to, left, share });
+        let ahead = ahead::<S>(row, staging.is_some_and(|staging| staging.is_far));
+        let copying =
+            |from, to, [left, share]: [usize; 2]| Some(Copying { from, from_row: row, to, left, share, ahead });
         let Some(staging) = staging else {
             // Packed panels lie farther away than steps ahead of their use could ask for.
             let is_asked_for = is_quick && has_next && row == W * S::LANES;

@@ -10,9 +10,10 @@
 
 use std::ops::Range;
 
-use super::copy::{Ahead, Staging};
+use super::copy::{Ahead, PAGE, Staging};
 use super::grid::{ColumnSource, Grid, ROWS, rows_of_copies};
 use super::pack::{CHUNK, PanelSource};
+use super::strip::is_far;
 use super::sums::add_up;
 use super::tile::Block;
 use super::{Kernels, Layout, Level, Real, block_depth, with_scratch};
@@ -266,11 +267,12 @@ impl Engine {
         if x.m <= ROWS {
             let (source, data, whole) = (ColumnSource::Tasks, std::ptr::null(), 0);
             let (cols, is_staged) = (0..x.n, false);
-            let columns = Columns { source, data, width, row: 0, panel: 0, block: 0, cols, whole, is_staged };
+            let is_far = false;
+            let columns = Columns { source, data, width, row: 0, panel: 0, block: 0, cols, whole, is_staged, is_far };
             self.tiles(&kernels, x, &columns, done);
             return;
         }
-        let width = kernels.product_width(x.m, x.n);
+        let width = kernels.product_width(x.m, x.n, false);
         let depth = x.k.next_multiple_of(CHUNK);
         let strip = (STRIP[1] / depth).max(LEAST_STRIP.min(STRIP[0] / depth)).max(width);
         let strip = x.n.div_ceil(x.n.div_ceil(strip)).next_multiple_of(width);
@@ -290,6 +292,7 @@ impl Engine {
                     cols,
                     whole,
                     is_staged: false,
+                    is_far: false,
                 };
                 self.tiles(&kernels, x, &columns, done);
             });
@@ -303,10 +306,11 @@ impl Engine {
         x: &Product<'_, T>,
         pays: impl Fn(usize) -> bool,
     ) -> Option<Columns<T>> {
-        let (source, width, is_staged) = (ColumnSource::Operand, kernels.width, kernels.is_quick);
         let (data, row) = x.b.direct().filter(|&(_, row)| self.unpacked && pays(row))?;
+        let is_far = row >= PAGE / size_of::<T>() && is_far([x.n, x.k]);
+        let (source, width, is_staged) = (ColumnSource::Operand, kernels.width, kernels.is_quick || is_far);
         let (cols, whole) = (0..x.n, x.n / width * width);
-        Some(Columns { source, data, width, row, panel: width, block: row, cols, whole, is_staged })
+        Some(Columns { source, data, width, row, panel: width, block: row, cols, whole, is_staged, is_far })
     }
 
     /// Whether rows of A are copied while they multiply, or read in place: not where rows are neighbours, by which long
@@ -452,6 +456,8 @@ struct Columns<T> {
     whole: usize,
     /// Whether tasks copy panels before their use.
     is_staged: bool,
+    /// Whether they lie in memory, each step in other pages than the one before.
+    is_far: bool,
 }
 
 // SAFETY: only read while tasks run.
@@ -575,8 +581,8 @@ impl<T: Real> ProductTask<'_, T> {
     fn is_wide(&self, n_rows: usize, n_cols: usize) -> bool {
         let ProductTask { kernels, columns, .. } = *self;
         match columns.source {
-            ColumnSource::Operand => kernels.product_width(n_rows, n_cols) > kernels.width,
-            ColumnSource::Panels => columns.width > kernels.width && n_rows >= kernels.many_rows(),
+            ColumnSource::Operand => kernels.product_width(n_rows, n_cols, columns.is_far) > kernels.width,
+            ColumnSource::Panels => columns.width > kernels.width && n_rows >= kernels.many_rows(false),
             ColumnSource::Tasks => false,
         }
     }
@@ -608,7 +614,7 @@ impl<T: Real> ProductTask<'_, T> {
         let has_sums = all.len() > 2 * depth && c_row > cols.len();
         let sums_row = cols.len().next_multiple_of(width) + CHUNK;
         let n_sums = if has_sums { rows.len() * sums_row } else { 0 };
-        let is_staged = columns.is_staged && rows.len() >= kernels.many_rows() && whole > cols.start;
+        let is_staged = columns.is_staged && rows.len() >= kernels.many_rows(columns.is_far) && whole > cols.start;
         let n_staged = if is_staged { 2 * width * depth } else { 0 };
         with_scratch::<T, _>(n_packed + n_staged + width * depth + n_sums, |scratch| {
             let (a, scratch) = scratch.split_at_mut(n_packed);
@@ -617,7 +623,8 @@ impl<T: Real> ProductTask<'_, T> {
             let (one, other) = staged.split_at_mut(n_staged / 2);
             let panels = [one.as_mut_ptr(), other.as_mut_ptr()];
             let is_part = rows.len() == x.m && cols.len() == x.n;
-            let mut staging = Staging { panels, is_ready: false, after: (columns.data, 0) };
+            let is_far = columns.is_far;
+            let mut staging = Staging { panels, is_ready: false, is_far, after: (columns.data, 0) };
             let (before, before_row) = if has_sums { (sums.as_mut_ptr(), sums_row) } else { (c, c_row) };
             for start in all.clone().step_by(depth) {
                 let steps = start..(start + depth).min(all.end);
@@ -687,7 +694,7 @@ impl<T: Real> ProductTask<'_, T> {
 ///
 /// `c` is writable for m rows of n elements at distance `c_row`.
 unsafe fn alone<T: Real>(kernels: &Kernels<T>, x: &Product<'_, T>, steps: Range<usize>, c: *mut T, c_row: usize) {
-    let (depth, width) = (block_depth(x.k), kernels.product_width(x.m, x.n));
+    let (depth, width) = (block_depth(x.k), kernels.product_width(x.m, x.n, false));
     let is_wide = width > kernels.width;
     let n_rows = x.m.next_multiple_of(kernels.heights[0]) * depth;
     let n_cols = x.n.next_multiple_of(width) * depth;

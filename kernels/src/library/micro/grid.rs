@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::strip::is_far;
 use super::{Kernels, block_depth};
 
 /// Most rows of a task, and of a product whose tasks differ in columns only.
@@ -121,7 +122,8 @@ impl Grid {
         }
         // Panels for all tasks are of either width.
         let is_packed = source == ColumnSource::Panels;
-        let width = if is_packed { kernels.most_width() } else { kernels.product_width(m, n / across) };
+        let is_far = is_far([n, k]);
+        let width = if is_packed { kernels.most_width() } else { kernels.product_width(m, n / across, is_far) };
         Grid { down, across, unit: [kernels.heights[2], width] }
     }
 

@@ -230,9 +230,11 @@ impl<T> Kernels<T> {
         })
     }
 
-    /// Rows of a task from which on B is worth a copy, and tiles are wide.
-    fn many_rows(&self) -> usize {
-        self.heights[0] * FEW_READERS[usize::from(self.is_short())] + 1
+    /// Rows of a task from which on B is worth a copy, and tiles are wide: of a B in memory, all of more than one row panel,
+    /// as its steps are no streams that processors foresee.
+    fn many_rows(&self, is_far: bool) -> usize {
+        let few = if is_far { 1 } else { FEW_READERS[usize::from(self.is_short())] };
+        self.heights[0] * few + 1
     }
 
     /// Columns of a panel of wide tiles, if there are such.
@@ -240,11 +242,11 @@ impl<T> Kernels<T> {
         if self.wide.is_some() { 2 * self.width } else { self.width }
     }
 
-    /// Columns of a panel of a task of so many rows and columns: more of them are wide tiles. Of few panels, the first,
-    /// which other work hides least of, is too large a part.
-    fn product_width(&self, rows: usize, cols: usize) -> usize {
+    /// Columns of a panel of a task of so many rows and columns, with a B in memory or not: more of them are wide tiles. Of few
+    /// panels, the first, which other work hides least of, is too large a part.
+    fn product_width(&self, rows: usize, cols: usize, is_far: bool) -> usize {
         const PANELS: usize = 3;
-        let is_wide = rows >= self.many_rows() && cols >= PANELS * self.most_width();
+        let is_wide = rows >= self.many_rows(is_far) && cols >= PANELS * self.most_width();
         if is_wide { self.most_width() } else { self.width }
     }
 
@@ -529,7 +531,10 @@ mod tests {
         // Row panels and column panels are those that wide tiles read.
         let kernels = <f32 as super::Real>::kernels(Level::Avx512);
         assert_eq!((kernels.heights, 2 * kernels.width), (super::wide::HEIGHTS, super::wide::VECTORS * kernels.lanes));
-        let width = |rows: usize, cols: usize| kernels.product_width(rows, cols);
+        let width = |rows: usize, cols: usize| kernels.product_width(rows, cols, false);
         assert_eq!([width(37, 192), width(36, 192), width(37, 191)], [64, 32, 32]);
+        // Of a B in memory, any tile that no row panel is too low for.
+        let far = |rows: usize| kernels.product_width(rows, 192, true);
+        assert_eq!([far(13), far(12)], [64, 32]);
     }
 }

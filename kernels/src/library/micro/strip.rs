@@ -7,34 +7,40 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use super::grid::share;
 use super::parts::LARGE;
 use super::simd::Simd;
 use super::stored::StoredElement;
+use super::{LINE, is_short};
 
 /// Sums of a strip at most, of all vectors, and rows: those of a few pages of memory, whose sums the nearest cache holds; half
 /// of them where elements have 64 bits.
 const SUMS: usize = 8192;
 const MOST_ROWS: usize = 4096;
 
-/// Vectors whose factors of some steps are at hand at one time.
-const GROUP: usize = 4;
+/// Vectors whose factors of eight steps are at hand at one time; of four steps and twice as many vectors, where there are 32
+/// registers for them: each element is read once for all of these.
+const FEW: usize = 4;
+const GROUP: usize = 2 * FEW;
 
-/// Rows that all groups of vectors pass over before the next ones: later groups find them in the nearest cache. Sums of two
-/// vectors lie apart by as many more than there are, so that they do not share its sets.
-const SECTION: usize = 128;
+/// Sums of two vectors lie apart by as many more than there are, so that they do not share sets of the nearest cache.
+const GAP: usize = 128;
 
-/// Elements of a matrix in memory: about as many as last-level caches hold.
-pub(super) const FAR: usize = if cfg!(test) { 1 << 15 } else { 1 << 23 };
+/// Whether a matrix of such extents lies in memory: it has about as many elements as last-level caches hold.
+pub(super) fn is_far(extents: [usize; 2]) -> bool {
+    const FAR: usize = if cfg!(test) { 1 << 15 } else { 1 << 23 };
+    extents[0].saturating_mul(extents[1]) >= FAR
+}
 
 /// The most vectors of such a matrix. Groups cost more than tiles where these find the matrix in a cache.
 const MOST_VECTORS: usize = 16;
 
-/// The most vectors for which strips are faster than tiles, by the elements of the matrix.
-pub(super) fn most_vectors(elements: usize) -> usize {
-    if elements >= FAR {
+/// The most vectors for which strips are faster than tiles, by the extents of the matrix.
+pub(super) fn most_vectors(extents: [usize; 2]) -> usize {
+    if is_far(extents) {
         MOST_VECTORS
-    } else if elements >= LARGE {
-        GROUP
+    } else if extents[0].saturating_mul(extents[1]) >= LARGE {
+        FEW
     } else {
         1
     }
@@ -53,6 +59,8 @@ pub(super) struct Column<A, T> {
     pub(super) a_step: usize,
     /// Whether the matrix is larger than caches.
     pub(super) is_far: bool,
+    /// Whether it has gaps between short rows, and may have left the caches.
+    pub(super) is_sparse: bool,
     /// The first vector, the distance of its elements, how many vectors there are, and their distance.
     pub(super) x: *const T,
     pub(super) x_step: isize,
@@ -91,11 +99,12 @@ pub(super) unsafe fn strip<S: Simd, P: StoredElement<S::Elem>>(
     steps: Range<usize>,
 ) -> usize {
     let (left, words) = (x.rows - i, size_of::<S::Elem>().div_ceil(size_of::<f32>()));
-    let most = (MOST_ROWS / words).min(SUMS / words / x.vectors - SECTION);
+    let most = (MOST_ROWS / words).min(SUMS / words / x.vectors - GAP);
     // All strips have about as many rows, so that few are left behind the last one.
     let n = left.div_ceil(left.div_ceil(most)).next_multiple_of(S::LANES).min(left.min(most) / S::LANES * S::LANES);
     let mut memory = [MaybeUninit::<S::Elem>::uninit(); SUMS];
-    let sums = WaitingSums { data: memory.as_mut_ptr().cast::<S::Elem>(), pitch: n + SECTION };
+    let sums = WaitingSums { data: memory.as_mut_ptr().cast::<S::Elem>(), pitch: n + GAP };
+    let has_large_groups = x.vectors > FEW && !is_short::<S>();
     let mut k = steps.start;
     // SAFETY: the rows and steps lie inside the operands, and the rows inside the result; the first pass writes all sums.
     unsafe {
@@ -103,7 +112,7 @@ pub(super) unsafe fn strip<S: Simd, P: StoredElement<S::Elem>>(
             let is_first = k == steps.start;
             let at = [i, n, k];
             k += match steps.end - k {
-                8.. => passes::<S, P, 8>(x, at, &sums, is_first),
+                8.. if !has_large_groups => passes::<S, P, 8>(x, at, &sums, is_first),
                 4.. => passes::<S, P, 4>(x, at, &sums, is_first),
                 2.. => passes::<S, P, 2>(x, at, &sums, is_first),
                 _ => passes::<S, P, 1>(x, at, &sums, is_first),
@@ -128,36 +137,38 @@ unsafe fn passes<S: Simd, P: StoredElement<S::Elem>, const N: usize>(
     sums: &WaitingSums<S::Elem>,
     is_first: bool,
 ) -> usize {
-    let section = if x.vectors > GROUP { SECTION } else { n };
-    for start in (0..n).step_by(section) {
-        let rows = start..n.min(start + section);
-        let mut vector = 0;
-        while vector < x.vectors {
-            let at = (vector, rows.clone());
-            // SAFETY: handed on from the strip.
-            vector += unsafe {
-                match x.vectors - vector {
-                    GROUP | 7.. => pass::<S, P, N, GROUP>(x, [i, k], at, sums, is_first),
-                    3 | 5.. => pass::<S, P, N, 3>(x, [i, k], at, sums, is_first),
-                    2 => pass::<S, P, N, 2>(x, [i, k], at, sums, is_first),
-                    _ => pass::<S, P, N, 1>(x, [i, k], at, sums, is_first),
-                }
+    let n_groups = x.vectors.div_ceil(if N < 8 && !is_short::<S>() { GROUP } else { FEW });
+    for group in 0..n_groups {
+        let vectors = share(x.vectors, 1, n_groups, group);
+        let at = (vectors.start, n);
+        // SAFETY: handed on from the strip.
+        unsafe {
+            match vectors.len() {
+                GROUP.. => pass::<S, P, N, GROUP>(x, [i, k], at, sums, is_first),
+                7 => pass::<S, P, N, 7>(x, [i, k], at, sums, is_first),
+                6 => pass::<S, P, N, 6>(x, [i, k], at, sums, is_first),
+                5 => pass::<S, P, N, 5>(x, [i, k], at, sums, is_first),
+                4 => pass::<S, P, N, 4>(x, [i, k], at, sums, is_first),
+                3 => pass::<S, P, N, 3>(x, [i, k], at, sums, is_first),
+                2 => pass::<S, P, N, 2>(x, [i, k], at, sums, is_first),
+                _ => pass::<S, P, N, 1>(x, [i, k], at, sums, is_first),
             };
         }
     }
     N
 }
 
-/// The steps of [`passes`] for `V` vectors; returns `V`. Each step is a stream that processors foresee: rows asked for in
-/// advance share the ways of one set where steps are a power of two apart, and drive each other out.
+/// The steps of [`passes`] for `V` vectors from `first` on. Each step is a stream that processors foresee too late where it is
+/// short, so that the first vectors ask for the next steps of a matrix in memory: to the second-level cache, for steps a
+/// power of two apart share the ways of one set of the nearest one, and drive each other out.
 #[inline(always)]
 unsafe fn pass<S: Simd, P: StoredElement<S::Elem>, const N: usize, const V: usize>(
     x: &Column<P::Stored, S::Elem>,
     [i, k]: [usize; 2],
-    (first, rows): (usize, Range<usize>),
+    (first, n): (usize, usize),
     sums: &WaitingSums<S::Elem>,
     is_first: bool,
-) -> usize {
+) {
     // SAFETY: handed on from the strip.
     unsafe {
         let mut factors = [[S::zero(); N]; V];
@@ -169,7 +180,13 @@ unsafe fn pass<S: Simd, P: StoredElement<S::Elem>, const N: usize, const V: usiz
         }
         let a = x.a.add(k * x.a_step + i);
         let waiting = sums.data.add(first * sums.pitch);
-        for row in rows.step_by(S::LANES) {
+        let (per_line, asks) = (LINE / size_of::<P::Stored>(), x.is_far && first == 0);
+        for row in (0..n).step_by(S::LANES) {
+            if asks && row.is_multiple_of(per_line) {
+                for step in 0..N {
+                    S::prefetch_next(a.wrapping_add((N + step) * x.a_step + row).cast());
+                }
+            }
             let mut parts = [S::zero(); V];
             if !is_first {
                 for (vector, part) in parts.iter_mut().enumerate() {
@@ -187,5 +204,4 @@ unsafe fn pass<S: Simd, P: StoredElement<S::Elem>, const N: usize, const V: usiz
             }
         }
     }
-    V
 }
