@@ -41,6 +41,9 @@ descriptor! {
 const RUN: usize = 256;
 const STREAMED_RUN: usize = 512;
 
+/// Bytes of a row that are asked for at a time: memory prefers long runs here, too.
+const ASKED: usize = 512;
+
 /// Columns of a panel: with a run of each, the nearest cache has room for it.
 const COLUMNS: usize = 64;
 
@@ -216,18 +219,20 @@ impl<T: Plain> SourceMatrix<'_, T> {
         });
     }
 
-    /// The same from memory, and to it. While a panel is made, strip by strip, the next columns are asked for, and the panel
-    /// before is written: neither waits for the other.
+    /// The same from memory, and to it. While the panels of a group are made, strip by strip, the next group is asked for, and
+    /// the panel before is written: neither waits for the other.
     fn by_far_panels(&self, [rows, cols]: [usize; 2], run: usize, mut write: impl FnMut(usize, &[T])) {
         with_bytes(2 * COLUMNS * run * size_of::<T>(), |panels| {
             let (mut panel, mut before) = view_mut::<T>(panels, 2 * COLUMNS * run).split_at_mut(COLUMNS * run);
-            let n_strips = (rows / STRIP).max(1);
+            let (n_strips, group) = ((rows / STRIP).max(1), (ASKED / size_of::<T>() / COLUMNS).max(1));
             for first in (0..cols.next_multiple_of(COLUMNS)).step_by(COLUMNS) {
                 let n = COLUMNS.min(cols - first);
                 for strip in 0..n_strips {
                     let start = strip * STRIP;
                     let strip_rows = if strip + 1 == n_strips { start..rows } else { start..start + STRIP };
-                    self.ask_for(strip_rows.clone(), first + COLUMNS);
+                    let asked = share(rows, 1, group * n_strips, first / COLUMNS % group * n_strips + strip);
+                    let columns = group * COLUMNS;
+                    self.ask_for(asked, (first / columns + 1) * columns, columns);
                     let x = &self.x[start * self.pitch + first..];
                     exchange(x, self.pitch, [strip_rows.len(), n], &mut panel[start..], run);
                     if first > 0 {
@@ -243,11 +248,11 @@ impl<T: Plain> SourceMatrix<'_, T> {
         });
     }
 
-    /// Asks for the columns of a panel from `first` on.
-    fn ask_for(&self, rows: Range<usize>, first: usize) {
+    /// Asks for some columns from `first` on.
+    fn ask_for(&self, rows: Range<usize>, first: usize, columns: usize) {
         for row in rows {
             let at = row * self.pitch + first;
-            (0..COLUMNS).step_by(CACHE_LINE / size_of::<T>()).for_each(|column| prefetch(self.x, at + column));
+            (0..columns).step_by(CACHE_LINE / size_of::<T>()).for_each(|column| prefetch(self.x, at + column));
         }
     }
 }
