@@ -7,7 +7,7 @@ use half::slice::HalfFloatSliceExt;
 use retape_runtime::{DType, bf16, f16};
 
 use super::cast_half::Convert;
-use super::micro::{Engine, block_depth, is_split, with_scratch};
+use super::micro::{ColumnExtents, Engine, block_depth, is_split, with_scratch};
 use super::view::{Plain, for_each_tile, view, view_mut};
 
 /// The most rows, or columns, of the result for which the other operand is cut: with more, a product takes longer than
@@ -115,7 +115,12 @@ impl HalfProduct<'_> {
         };
         let (rows, columns) = (operand(0), operand(1));
         let out = view_mut::<H>(outputs[0], m * n);
-        if (m == 1 || n == 1) && self.run_column(if n == 1 { [rows, columns] } else { [columns, rows] }, out) {
+        let is_done = if n == 1 {
+            self.run_columns([rows, columns], [m, 1], out)
+        } else {
+            self.run_columns([columns, rows], [n, m], out)
+        };
+        if is_done {
             return true;
         }
         // The other operand is the same for all blocks.
@@ -156,19 +161,26 @@ impl HalfProduct<'_> {
         true
     }
 
-    /// Multiplies the lines of a matrix, as they lie in memory, by a vector; `false` if there is no code for that.
-    fn run_column<H: Half>(&self, [matrix, vector]: [HalfOperand<'_, H>; 2], out: &mut [H]) -> bool {
+    /// Multiplies the lines of a matrix, as they lie in memory, by some vectors; `false` if there is no code for that.
+    fn run_columns<H: Half>(
+        &self,
+        [matrix, vectors]: [HalfOperand<'_, H>; 2],
+        [rows, n_vectors]: [usize; 2],
+        out: &mut [H],
+    ) -> bool {
         let [_, _, k] = self.extents;
-        with_scratch(k + out.len(), |singles: &mut [f32]| {
-            let (x, sums) = singles.split_at_mut(k);
-            vector.widen(0..1, 0..k, x);
-            let is_f16 = self.dtype == DType::F16;
-            let LineLayout { offset, strides } = matrix.layout;
-            let is_done = self.engine.multiply_half_column(is_f16, H::bits(&matrix.x[offset..]), strides, x, sums);
-            if is_done {
-                H::from_singles(sums, out);
-            }
-            is_done
-        })
+        let extents = ColumnExtents { rows, k, vectors: n_vectors };
+        if !self.engine.has_half_columns(extents, matrix.layout.strides[0]) {
+            return false;
+        }
+        with_scratch(n_vectors * k + out.len(), |singles: &mut [f32]| {
+            let (x, sums) = singles.split_at_mut(n_vectors * k);
+            let strides = vectors.widen(0..n_vectors, 0..k, x);
+            let LineLayout { offset, strides: of_matrix } = matrix.layout;
+            let matrix = (H::bits(&matrix.x[offset..]), of_matrix);
+            self.engine.multiply_half_columns(self.dtype == DType::F16, matrix, (x, strides), extents, sums);
+            H::from_singles(sums, out);
+        });
+        true
     }
 }

@@ -11,7 +11,7 @@ use super::pack::Strided;
 use super::parts::PartTasks;
 use super::simd::Simd;
 use super::stored::StoredElement;
-use super::strip::{Column, is_far, most_vectors, strip};
+use super::strip::{Column, GROUP, is_far, most_vectors, strip};
 use super::sums::add_up;
 use super::tile::Shortest;
 use super::{Real, block_depth, with_scratch};
@@ -89,35 +89,46 @@ impl Engine {
         unsafe { self.multiply_column_by(T::kernels(self.level).column, extents, &matrix, x, c, done) };
     }
 
-    /// The sums of a matrix of bits of 16-bit floats, `f16` or `bf16`, whose rows or steps are neighbours, by a vector; `false`
-    /// if there are few rows, or this level has no code for it.
+    /// Whether [`Engine::multiply_half_columns`] has code for these extents, with rows at such a distance.
+    pub(crate) fn has_half_columns(&self, extents: ColumnExtents, a_row: usize) -> bool {
+        let ColumnExtents { rows, k, vectors } = extents;
+        let has_strips = a_row == 1 && rows >= WIDE && vectors <= GROUP;
+        let is_streamed = rows >= FEW_ROWS && k > 0 && (vectors == 1 || has_strips);
+        is_streamed && f32::kernels(self.level).half_columns.is_some()
+    }
+
+    /// The sums of a matrix of bits of 16-bit floats, `f16` or `bf16`, whose rows or steps are neighbours, by some vectors, given
+    /// with the distances of two of them and of their steps. The sums of a vector follow those of the one before.
     ///
     /// # Panics
     ///
-    /// Panics if neither rows nor steps are neighbours, or if the matrix is too short.
-    pub(crate) fn multiply_half_column(
+    /// Panics if neither rows nor steps are neighbours, if the matrix or the vectors are too short, if there is not a sum for each
+    /// row and vector, or if there is [no code](Engine::has_half_columns) for these.
+    pub(crate) fn multiply_half_columns(
         &self,
         is_f16: bool,
-        matrix: &[u16],
-        [a_row, a_step]: [usize; 2],
-        x: &[f32],
+        (matrix, [a_row, a_step]): (&[u16], [usize; 2]),
+        (x, [x_vector, x_step]): (&[f32], [usize; 2]),
+        extents: ColumnExtents,
         sums: &mut [f32],
-    ) -> bool {
-        let [rows, k] = [sums.len(), x.len()];
-        let Some(columns) = f32::kernels(self.level).half_columns.filter(|_| rows >= FEW_ROWS && k > 0) else {
-            return false;
+    ) {
+        let ColumnExtents { rows, k, vectors } = extents;
+        assert!(self.has_half_columns(extents, a_row), "{extents:?}");
+        let last = |[n, m]: [usize; 2], [far, near]: [usize; 2]| {
+            (n - 1).saturating_mul(far).saturating_add((m - 1).saturating_mul(near))
         };
-        let last = (rows - 1).saturating_mul(a_row).saturating_add((k - 1).saturating_mul(a_step));
-        assert!((a_row == 1 || a_step == 1) && last < matrix.len(), "{rows} by {k} of {} elements", matrix.len());
-        let (kernel, matrix) = (columns[usize::from(is_f16)], ColumnMatrix { a: matrix.as_ptr(), a_row, a_step });
-        // SAFETY: the matrix has the elements that its strides reach, the vector one for each step, and there is a sum for each
-        // row; the kernel is that of the elements.
+        let has_all =
+            last([rows, k], [a_row, a_step]) < matrix.len() && last([vectors, k], [x_vector, x_step]) < x.len();
+        assert!((a_row == 1 || a_step == 1) && has_all, "{extents:?} of {} and {} elements", matrix.len(), x.len());
+        assert_eq!(sums.len(), rows * vectors, "a sum for each row and vector");
+        let kernel = f32::kernels(self.level).half_columns.expect("code for 16-bit floats")[usize::from(is_f16)];
+        let matrix = ColumnMatrix { a: matrix.as_ptr(), a_row, a_step };
+        // SAFETY: the matrix and the vectors have the elements that their strides reach, and there is a sum for each row and
+        // vector; the kernel is that of the elements.
         unsafe {
-            let x = Strided::new(x.as_ptr(), 1, 1);
-            let extents = ColumnExtents { rows, k, vectors: 1 };
+            let x = Strided::new(x.as_ptr(), x_vector.cast_signed(), x_step.cast_signed());
             self.multiply_column_by(kernel, extents, &matrix, &x, sums.as_mut_ptr(), &|_| {});
         }
-        true
     }
 
     /// Multiplies by a kernel.
@@ -325,8 +336,8 @@ unsafe fn row_tile<S: Simd, P: StoredElement<S::Elem>>(
             turned_rows::<S, P>(x, i, steps)
         } else if S::Half::EXCHANGES && S::Half::LANES == EIGHT && left >= EIGHT {
             turned_rows::<S::Half, P>(x, i, steps)
-        } else if left >= 4 * SIDE {
-            squares::<S, P, 4>(x, i, steps)
+        } else if left >= 2 * SIDE {
+            squares::<S, P, 2>(x, i, steps)
         } else if left >= SIDE {
             squares::<S, P, 1>(x, i, steps)
         } else {

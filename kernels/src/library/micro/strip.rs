@@ -21,7 +21,7 @@ const MOST_ROWS: usize = 4096;
 /// Vectors whose factors of eight steps are at hand at one time; of four steps and twice as many vectors, where there are 32
 /// registers for them: each element is read once for all of these.
 const FEW: usize = 4;
-const GROUP: usize = 2 * FEW;
+pub(super) const GROUP: usize = 2 * FEW;
 
 /// Sums of two vectors lie apart by as many more than there are, so that they do not share sets of the nearest cache.
 const GAP: usize = 128;
