@@ -224,15 +224,20 @@ impl<T: Plain> SourceMatrix<'_, T> {
     fn by_far_panels(&self, [rows, cols]: [usize; 2], run: usize, mut write: impl FnMut(usize, &[T])) {
         with_bytes(2 * COLUMNS * run * size_of::<T>(), |panels| {
             let (mut panel, mut before) = view_mut::<T>(panels, 2 * COLUMNS * run).split_at_mut(COLUMNS * run);
-            let (n_strips, group) = ((rows / STRIP).max(1), (ASKED / size_of::<T>() / COLUMNS).max(1));
+            let n_strips = (rows / STRIP).max(1);
+            // Two at most, as nobody asks for the first group of a tile.
+            let columns = (ASKED / size_of::<T>()).clamp(COLUMNS, 2 * COLUMNS);
+            let group = columns / COLUMNS;
             for first in (0..cols.next_multiple_of(COLUMNS)).step_by(COLUMNS) {
                 let n = COLUMNS.min(cols - first);
                 for strip in 0..n_strips {
                     let start = strip * STRIP;
                     let strip_rows = if strip + 1 == n_strips { start..rows } else { start..start + STRIP };
                     let asked = share(rows, 1, group * n_strips, first / COLUMNS % group * n_strips + strip);
-                    let columns = group * COLUMNS;
-                    self.ask_for(asked, (first / columns + 1) * columns, columns);
+                    let next = (first / columns + 1) * columns;
+                    if next < cols {
+                        self.ask_for(asked, next, columns);
+                    }
                     let x = &self.x[start * self.pitch + first..];
                     exchange(x, self.pitch, [strip_rows.len(), n], &mut panel[start..], run);
                     if first > 0 {

@@ -93,7 +93,7 @@ impl Engine {
     pub(crate) fn has_half_columns(&self, extents: ColumnExtents, a_row: usize) -> bool {
         let ColumnExtents { rows, k, vectors } = extents;
         let has_strips = a_row == 1 && rows >= WIDE && vectors <= GROUP;
-        let is_streamed = rows >= FEW_ROWS && k > 0 && (vectors == 1 || has_strips);
+        let is_streamed = rows >= FEW_ROWS && k > 0 && vectors > 0 && (vectors == 1 || has_strips);
         is_streamed && f32::kernels(self.level).half_columns.is_some()
     }
 
@@ -445,12 +445,12 @@ unsafe fn turned_blocks<S: Simd, P: StoredElement<S::Elem>>(x: &Column<P::Stored
     EIGHT
 }
 
-/// How many elements ahead chains of `blocks` blocks of eight rows ask for what they read, if it comes from memory: of short
-/// rows with gaps between them the next rows, of which no processor foresees the first lines; of long ones what follows, for
-/// eight streams wait for each other.
-fn ahead_of<A, T>(x: &Column<A, T>, blocks: usize) -> usize {
+/// How many elements ahead chains of some rows ask for what they read, if it comes from memory: of short rows with gaps between
+/// them the next rows, of which no processor foresees the first lines; of other ones what follows, for eight streams wait for
+/// each other.
+fn ahead_of<A, T>(x: &Column<A, T>, rows: usize) -> usize {
     if x.is_sparse {
-        blocks * EIGHT * x.a_row
+        rows * x.a_row
     } else if x.is_far {
         SHORT / size_of::<A>()
     } else {
@@ -467,7 +467,7 @@ unsafe fn turned_chains<S: Simd, P: StoredElement<S::Elem>, const B: usize>(
     len: usize,
 ) -> [[S::Elem; EIGHT]; B] {
     let whole = len - len % P::STEPS;
-    let ahead = ahead_of(x, B);
+    let ahead = ahead_of(x, starts[B - 1][0] + EIGHT - starts[0][0]);
     let mut square = [[S::Elem::ZERO; EIGHT]; RUN];
     let mut found = [[S::Elem::ZERO; EIGHT]; B];
     // SAFETY: the rows and steps lie inside the operands; a vector has eight lanes.

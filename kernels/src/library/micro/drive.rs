@@ -5,8 +5,8 @@
 //! tiles of C. Tiles share column panels where several of them want the same, and row panels where each packs few columns
 //! of its own, or long vectors a turned A (ADR 73); a B that the second-level cache holds is not packed at all (ADR 42),
 //! nor, in a product that is cut along k, one of few columns or that few rows meet (ADR 104).
-//! Tasks copy row panels while they multiply, or read rows in place (ADR 79), and column panels as well if the nearest cache has room for them (ADR 63,
-//! 69, 70).
+//! Tasks copy row panels while they multiply, or read rows in place (ADR 79), and column panels as well if the nearest cache
+//! has room for them (ADR 63, 69, 70), or if B lies in memory (ADR 107).
 
 use std::ops::Range;
 
@@ -456,7 +456,7 @@ struct Columns<T> {
     whole: usize,
     /// Whether tasks copy panels before their use.
     is_staged: bool,
-    /// Whether they lie in memory, each step in other pages than the one before.
+    /// Whether the operand lies in memory, each step in other pages than the one before.
     is_far: bool,
 }
 

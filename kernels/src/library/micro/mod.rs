@@ -187,7 +187,7 @@ pub(crate) struct Kernels<T> {
     depthwise_gradient: unsafe fn(&DepthwiseGradient<'_, T>),
     /// Computes a small product.
     unpacked: unsafe fn(&Unpacked<T>),
-    /// Computes a matrix times a vector.
+    /// Computes a matrix times some vectors.
     column: ColumnKernel<T, T>,
     /// The same of a matrix of bits of `bf16`, and of `f16`, where there are instructions that convert them.
     half_columns: Option<[ColumnKernel<u16, T>; 2]>,
@@ -204,8 +204,8 @@ pub(crate) struct Kernels<T> {
     exchanges: bool,
     /// Whether sixteen of them have, because a vector of channels, with a load for each multiplication, waits for loads.
     waits_for_loads: bool,
-    /// Whether tasks copy panels of B, whose tiles then find them in the nearest cache; it is too small for that at one
-    /// level.
+    /// Whether tasks copy panels of any B, whose tiles then find them in the nearest cache; it is too small for that at one
+    /// level, which copies those of a B in memory alone.
     is_quick: bool,
 }
 
@@ -416,7 +416,7 @@ macro_rules! avx512 {
     }};
 }
 
-/// A matrix of 16-bit floats times a vector, of bits of `bf16` and of `f16`, if the processor converts them.
+/// A matrix of 16-bit floats times some vectors, of bits of `bf16` and of `f16`, if the processor converts them.
 #[cfg(target_arch = "x86_64")]
 macro_rules! half_columns {
     ($vector:ty, $features:literal) => {{

@@ -18,10 +18,15 @@ use super::{LINE, is_short};
 const SUMS: usize = 8192;
 const MOST_ROWS: usize = 4096;
 
-/// Vectors whose factors of eight steps are at hand at one time; of four steps and twice as many vectors, where there are 32
-/// registers for them: each element is read once for all of these.
+/// Vectors whose factors of eight steps are at hand at one time, and those of four steps: more of them share an element that
+/// is read, and their sums are read and written more often.
 const FEW: usize = 4;
 pub(super) const GROUP: usize = 2 * FEW;
+
+/// Whether groups are large: with AVX-512, whose 32 registers hold the sums and most of the factors.
+const fn has_large_groups<S: Simd>() -> bool {
+    !is_short::<S>()
+}
 
 /// Sums of two vectors lie apart by as many more than there are, so that they do not share sets of the nearest cache.
 const GAP: usize = 128;
@@ -104,7 +109,7 @@ pub(super) unsafe fn strip<S: Simd, P: StoredElement<S::Elem>>(
     let n = left.div_ceil(left.div_ceil(most)).next_multiple_of(S::LANES).min(left.min(most) / S::LANES * S::LANES);
     let mut memory = [MaybeUninit::<S::Elem>::uninit(); SUMS];
     let sums = WaitingSums { data: memory.as_mut_ptr().cast::<S::Elem>(), pitch: n + GAP };
-    let has_large_groups = x.vectors > FEW && !is_short::<S>();
+    let is_large_group = x.vectors > FEW && has_large_groups::<S>();
     let mut k = steps.start;
     // SAFETY: the rows and steps lie inside the operands, and the rows inside the result; the first pass writes all sums.
     unsafe {
@@ -112,7 +117,7 @@ pub(super) unsafe fn strip<S: Simd, P: StoredElement<S::Elem>>(
             let is_first = k == steps.start;
             let at = [i, n, k];
             k += match steps.end - k {
-                8.. if !has_large_groups => passes::<S, P, 8>(x, at, &sums, is_first),
+                8.. if !is_large_group => passes::<S, P, 8>(x, at, &sums, is_first),
                 4.. => passes::<S, P, 4>(x, at, &sums, is_first),
                 2.. => passes::<S, P, 2>(x, at, &sums, is_first),
                 _ => passes::<S, P, 1>(x, at, &sums, is_first),
@@ -137,18 +142,19 @@ unsafe fn passes<S: Simd, P: StoredElement<S::Elem>, const N: usize>(
     sums: &WaitingSums<S::Elem>,
     is_first: bool,
 ) -> usize {
-    let n_groups = x.vectors.div_ceil(if N < 8 && !is_short::<S>() { GROUP } else { FEW });
+    let has_large_groups = const { N < 8 && has_large_groups::<S>() };
+    let n_groups = x.vectors.div_ceil(if has_large_groups { GROUP } else { FEW });
     for group in 0..n_groups {
         let vectors = share(x.vectors, 1, n_groups, group);
         let at = (vectors.start, n);
         // SAFETY: handed on from the strip.
         unsafe {
             match vectors.len() {
-                GROUP.. => pass::<S, P, N, GROUP>(x, [i, k], at, sums, is_first),
-                7 => pass::<S, P, N, 7>(x, [i, k], at, sums, is_first),
-                6 => pass::<S, P, N, 6>(x, [i, k], at, sums, is_first),
-                5 => pass::<S, P, N, 5>(x, [i, k], at, sums, is_first),
-                4 => pass::<S, P, N, 4>(x, [i, k], at, sums, is_first),
+                GROUP.. if has_large_groups => pass::<S, P, N, GROUP>(x, [i, k], at, sums, is_first),
+                7 if has_large_groups => pass::<S, P, N, 7>(x, [i, k], at, sums, is_first),
+                6 if has_large_groups => pass::<S, P, N, 6>(x, [i, k], at, sums, is_first),
+                5 if has_large_groups => pass::<S, P, N, 5>(x, [i, k], at, sums, is_first),
+                FEW.. => pass::<S, P, N, FEW>(x, [i, k], at, sums, is_first),
                 3 => pass::<S, P, N, 3>(x, [i, k], at, sums, is_first),
                 2 => pass::<S, P, N, 2>(x, [i, k], at, sums, is_first),
                 _ => pass::<S, P, N, 1>(x, [i, k], at, sums, is_first),
