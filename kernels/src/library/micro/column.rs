@@ -6,12 +6,12 @@
 use std::ops::Range;
 
 use super::drive::{Engine, Output, SUM_TASK};
-use super::grid::{is_one_task, share};
+use super::grid::{is_far, is_one_task, share};
 use super::pack::Strided;
 use super::parts::PartTasks;
 use super::simd::Simd;
 use super::stored::StoredElement;
-use super::strip::{Column, GROUP, is_far, most_vectors, strip};
+use super::strip::{Column, GROUP, most_vectors, strip};
 use super::sums::add_up;
 use super::tile::Shortest;
 use super::{Real, block_depth, with_scratch};

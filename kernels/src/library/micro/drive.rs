@@ -11,9 +11,8 @@
 use std::ops::Range;
 
 use super::copy::{Ahead, PAGE, Staging};
-use super::grid::{ColumnSource, Grid, ROWS, rows_of_copies};
+use super::grid::{ColumnSource, Grid, ROWS, is_far, rows_of_copies};
 use super::pack::{CHUNK, PanelSource};
-use super::strip::is_far;
 use super::sums::add_up;
 use super::tile::Block;
 use super::{Kernels, Layout, Level, Real, block_depth, with_scratch};

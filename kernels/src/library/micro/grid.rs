@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::strip::is_far;
 use super::{Kernels, block_depth};
 
 /// Most rows of a task, and of a product whose tasks differ in columns only.
@@ -14,6 +13,12 @@ const MIN_TASK: usize = 1 << 17;
 /// Whether a product that is not cut along k is one task, however many threads there are.
 pub(crate) fn is_one_task(m: usize, n: usize, k: usize) -> bool {
     m.saturating_mul(n).saturating_mul(k) <= MIN_TASK
+}
+
+/// Whether a matrix of such extents lies in memory: it has about as many elements as last-level caches hold.
+pub(super) fn is_far(extents: [usize; 2]) -> bool {
+    const FAR: usize = if cfg!(test) { 1 << 15 } else { 1 << 23 };
+    extents[0].saturating_mul(extents[1]) >= FAR
 }
 
 /// Rows and columns of a task that copies what it multiplies, at most.

@@ -7,7 +7,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::grid::share;
+use super::grid::{is_far, share};
 use super::parts::LARGE;
 use super::simd::Simd;
 use super::stored::StoredElement;
@@ -30,12 +30,6 @@ const fn has_large_groups<S: Simd>() -> bool {
 
 /// Sums of two vectors lie apart by as many more than there are, so that they do not share sets of the nearest cache.
 const GAP: usize = 128;
-
-/// Whether a matrix of such extents lies in memory: it has about as many elements as last-level caches hold.
-pub(super) fn is_far(extents: [usize; 2]) -> bool {
-    const FAR: usize = if cfg!(test) { 1 << 15 } else { 1 << 23 };
-    extents[0].saturating_mul(extents[1]) >= FAR
-}
 
 /// The most vectors of such a matrix. Groups cost more than tiles where these find the matrix in a cache.
 const MOST_VECTORS: usize = 16;
