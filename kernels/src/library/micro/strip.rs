@@ -31,7 +31,7 @@ const fn has_large_groups<S: Simd>() -> bool {
 /// Sums of two vectors lie apart by as many more than there are, so that they do not share sets of the nearest cache.
 const GAP: usize = 128;
 
-/// The most vectors of such a matrix. Groups cost more than tiles where these find the matrix in a cache.
+/// The most vectors of a matrix in memory. Groups cost more than tiles where these find the matrix in a cache.
 const MOST_VECTORS: usize = 16;
 
 /// The most vectors for which strips are faster than tiles, by the extents of the matrix.
