@@ -4,11 +4,12 @@ use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types};
 use retape_runtime::{DType, Scalar};
 use smallvec::{SmallVec, smallvec};
 
+use super::columns::first_of;
 use super::emit::{LANES, Val, vector_type};
 use super::loops::{Group, Loops};
 use super::reduce::{packed, unpacked};
 use crate::ir::{Inst, ValueId, operation};
-use crate::schedule::{FormPointer, LoopStep};
+use crate::schedule::{FormPointer, Interleaved, LoopStep};
 
 impl Loops<'_, '_> {
     /// Emits the steps of a place.
@@ -178,6 +179,9 @@ impl Loops<'_, '_> {
     }
 
     fn load(&mut self, id: usize, group: Option<usize>) -> Val {
+        if let Some(column) = group.and_then(|g| self.load_column(id, g)) {
+            return column;
+        }
         let (dtype, (pointer, distance)) = (self.form.dtypes[id], self.form.load(id));
         let Some(group) = group.map(|g| self.env.groups[g]) else {
             return self.e.load(dtype, self.env.bases[pointer], distance);
@@ -219,6 +223,9 @@ impl Loops<'_, '_> {
         let (store, (pointer, distance)) = (&self.kernel.stores[n], self.form.store(n));
         let value = self.operand(group, store.value);
         self.e.record_nonfinite(&value);
+        if group.is_some_and(|g| self.store_column(n, g, &value)) {
+            return;
+        }
         let Some(group) = group.map(|g| self.env.groups[g]) else {
             return self.e.store(&value, self.env.bases[pointer], distance);
         };
@@ -234,5 +241,66 @@ impl Loops<'_, '_> {
                 }
             }
         }
+    }
+
+    /// A load of a group's vector, if it is one with others.
+    fn load_column(&mut self, id: usize, g: usize) -> Option<Val> {
+        let Interleaved { first, ways, way } = self.short_rows.loads[id].filter(|_| self.env.groups[g].vector)?;
+        let dtype = self.form.dtypes[id];
+        let known = self.short_rows.loaded.get(&(first, g)).and_then(|columns| columns[way]);
+        let column = match known {
+            Some(column) => column,
+            None => {
+                let begin = first_of(way, ways);
+                let rows = [0, 1, 2, 3].map(|row| {
+                    let (address, bytes) = self.place_of_row(self.form.load(first), (ways, g), row, begin);
+                    self.e.load_vector(dtype, address, bytes).regs[0]
+                });
+                let columns = self.e.turned(rows, vector_type(dtype));
+                let known = self.short_rows.loaded.entry((first, g)).or_insert_with(|| vec![None; ways]);
+                for (known, column) in known[begin..].iter_mut().zip(columns) {
+                    known.get_or_insert(column);
+                }
+                columns[way - begin]
+            }
+        };
+        Some(Val::vector(dtype, smallvec![column]))
+    }
+
+    /// A store of a group's vector, if it is one with others; the last one of four columns writes them.
+    fn store_column(&mut self, n: usize, g: usize, value: &Val) -> bool {
+        let set = self.short_rows.stores[n].filter(|_| self.env.groups[g].vector);
+        let Some(Interleaved { first, ways, way }) = set else { return false };
+        let waiting = self.short_rows.stored.entry((first, g)).or_insert_with(|| vec![None; ways]);
+        waiting[way] = Some(value.regs[0]);
+        let waiting = waiting.clone();
+        // A column may be one of two fours.
+        let mut begins = vec![first_of(way, ways)];
+        begins.extend((way >= ways - LANES && begins[0] != ways - LANES).then_some(ways - LANES));
+        for begin in begins {
+            let columns: Vec<Value> = waiting[begin..begin + LANES].iter().copied().flatten().collect();
+            if let Ok(columns) = <[Value; LANES]>::try_from(columns) {
+                let rows = self.e.turned(columns, vector_type(value.dtype));
+                for (row, value_of_row) in rows.into_iter().enumerate() {
+                    let (address, bytes) = self.place_of_row(self.form.store(first), (ways, g), row, begin);
+                    self.e.store_vector(&Val::vector(value.dtype, smallvec![value_of_row]), address, bytes);
+                }
+            }
+        }
+        true
+    }
+
+    /// Where a column of a row of a group's vector lies.
+    fn place_of_row(
+        &mut self,
+        (pointer, distance): (usize, i64),
+        (ways, g): (usize, usize),
+        row: usize,
+        column: usize,
+    ) -> (Value, i64) {
+        const WORD: i64 = 4;
+        let (address, _) = self.address(pointer);
+        let words = (self.env.groups[g].offset + row as i64) * ways as i64 + column as i64;
+        (address, distance + words * WORD)
     }
 }

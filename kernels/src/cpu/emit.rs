@@ -456,7 +456,7 @@ impl Emitter<'_> {
         self.b.ins().bitcast(types::I32X4, little(), r)
     }
 
-    fn shuffle(&mut self, x: Value, y: Value, bytes: &[u8]) -> Value {
+    pub(super) fn shuffle(&mut self, x: Value, y: Value, bytes: &[u8]) -> Value {
         let mask = self.b.func.dfg.immediates.push(bytes.into());
         self.b.ins().shuffle(x, y, mask)
     }

@@ -7,6 +7,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, types};
 use smallvec::{SmallVec, smallvec};
 
+use super::columns::ShortRows;
 use super::emit::{Emitter, LANES, Val};
 use crate::ir::Kernel;
 use crate::schedule::{LoopForm, Nest, Traversal};
@@ -62,6 +63,7 @@ pub(super) struct Loops<'a, 'f> {
     pub(super) values: Vec<Option<Val>>,
     /// Values of each group.
     pub(super) group_values: Vec<Vec<Option<Val>>>,
+    pub(super) short_rows: ShortRows,
     pub(super) env: Env,
 }
 
@@ -83,7 +85,8 @@ impl<'a, 'f> Loops<'a, 'f> {
             addresses: Vec::new(),
         };
         let values = vec![None; kernel.insts.len()];
-        let mut loops = Loops { e, nest, form, kernel, columns: Vec::new(), values, group_values: Vec::new(), env };
+        let (columns, group_values, short_rows) = (Vec::new(), Vec::new(), ShortRows::of(form));
+        let mut loops = Loops { e, nest, form, kernel, columns, values, group_values, short_rows, env };
         loops.load_pointers(table, first);
         loops.steps(&form.loops[0].steps);
         match nest.traversal {
@@ -137,6 +140,7 @@ impl<'a, 'f> Loops<'a, 'f> {
     pub(super) fn open_vector(&mut self, position: Value, groups: Groups) {
         self.env.position = Some(position);
         self.group_values = vec![vec![None; self.kernel.insts.len()]; groups.len()];
+        self.short_rows.clear();
         self.env.addresses = vec![None; self.form.pointers.len()];
         self.env.groups = groups;
     }

@@ -8,6 +8,7 @@
 
 mod body;
 mod cast;
+mod columns;
 mod compile;
 mod emit;
 mod half;

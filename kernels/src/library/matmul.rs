@@ -13,7 +13,7 @@ use super::extents::{Checked, count, countable};
 use super::halves::{HalfProduct, LineLayout};
 use super::micro::{
     ColumnExtents, Engine, MAX_TURNED, Output, Product, Real, Strided, is_narrow, is_one_task, is_shallow, is_split,
-    is_streamed, is_unpacked, multiply_turned, multiply_unpacked,
+    is_unpacked, multiply_turned, multiply_unpacked,
 };
 use super::text::{Field, descriptor, split};
 use super::tile::{Tile, TileCallback, TileShape};
@@ -468,7 +468,7 @@ impl<T: Real> MatMulCall<'_, T> {
         let is_column = n == 1;
         let (rows, vectors, operands) = if is_column { (m, 1, [a, b]) } else { (n, m, [b, a]) };
         let extents = ColumnExtents { rows, k, vectors };
-        let streams = k > 0 && is_streamed(extents, operands[0]);
+        let streams = k > 0 && kernels.is_streamed(extents, operands[0]);
         // Rows that lie apart are turned in registers.
         let is_turned = is_column && self.op.a.row_stride != 1 && streams;
         let (row, divides) = (self.op.b.row_stride, self.engine.divides);

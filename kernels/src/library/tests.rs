@@ -7,7 +7,7 @@ use retape_runtime::{DType, Element, bf16, f16};
 use smallvec::SmallVec;
 
 use super::dense::DenseKernel;
-use super::micro::{ColumnExtents, Engine, Level, ParallelFor, Strided, block_depth, is_streamed, split_depth};
+use super::micro::{ColumnExtents, Engine, Level, ParallelFor, Real, Strided, block_depth, split_depth};
 use super::testing::on_one_and_two_threads;
 use super::{Conv2d, MatMul, MatrixLayout};
 
@@ -488,7 +488,7 @@ fn products_with_a_vector_agree_with_those_of_panels() {
         // SAFETY: a matrix that nobody reads.
         let strides = unsafe { Strided::<f32>::new(std::ptr::null(), row as isize, step as isize) };
         let extents = ColumnExtents { rows: m, k, vectors: 1 };
-        n_streamed += usize::from(m * k > 1 << 15 && is_streamed(extents, &strides));
+        n_streamed += usize::from(m * k > 1 << 15 && f32::kernels(Level::best()).is_streamed(extents, &strides));
         let mut inputs: Vec<Bytes> = op.inputs().iter().map(|(dtype, len)| random.bytes_of(*dtype, *len)).collect();
         if round % 3 == 0 {
             let (operand, value) = (random.below(2), random.pick(&[f64::INFINITY, f64::NAN, -0.0, 1e-310]));
@@ -528,9 +528,27 @@ fn products_of_few_rows_agree_with_those_of_panels() {
         // SAFETY: a matrix that nobody reads.
         let b = unsafe { Strided::<f32>::new(std::ptr::null(), 1, op.b.row_stride as isize) };
         let is_few = vectors <= 4 || vectors <= 16 && n * k >= 1 << 15;
-        assert_eq!(is_streamed(ColumnExtents { rows: n, k, vectors }, &b), is_few, "{op:?}");
+        let extents = ColumnExtents { rows: n, k, vectors };
+        assert_eq!(f32::kernels(Level::best()).is_streamed(extents, &b), is_few, "{op:?}");
         check(&op, k, &mut random);
     }
+    // The matrix turned: every number of rows beside whole vectors, and two groups of vectors of a matrix in memory.
+    let mut n_turned = 0;
+    for (round, vectors) in (2..18).cycle().take(96).enumerate() {
+        let dtype = DTYPES[round % DTYPES.len()];
+        let (n, k) = (16 + random.below(60), random.pick(&[1, 7, 64, 131, 257, 300, 515, 600, 1027, 4100]));
+        let mut op = MatMul::contiguous(dtype, &[], [vectors, n, k]);
+        op.b = MatrixLayout::contiguous(&[], n, k).transposed();
+        if round % 2 == 0 {
+            op.a = MatrixLayout::contiguous(&[], k, vectors).transposed();
+            (op.b.offset, op.b.col_stride) = (random.below(5), k + random.below(9));
+        }
+        // SAFETY: a matrix that nobody reads.
+        let b = unsafe { Strided::<f32>::new(std::ptr::null(), op.b.col_stride as isize, 1) };
+        n_turned += usize::from(f32::kernels(Level::best()).is_streamed(ColumnExtents { rows: n, k, vectors }, &b));
+        check(&op, k, &mut random);
+    }
+    assert!(n_turned > 0 || Level::best() == Level::Portable, "{n_turned} matrices were turned in registers");
     // A strip has fewer columns than the matrix.
     for [m, n, k] in [[2, 4500, 20], [7, 1500, 40], [16, 800, 300]] {
         check(&MatMul::contiguous(DType::F32, &[], [m, n, k]), k, &mut random);

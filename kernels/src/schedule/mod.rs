@@ -8,6 +8,7 @@
 mod canonical;
 mod cold;
 mod form;
+mod interleaved;
 mod order;
 mod pieces;
 mod shared;
@@ -28,6 +29,7 @@ use crate::simplify::{simplify, simplify_coordinates};
 
 pub(crate) use canonical::canonical;
 pub(crate) use form::{FormLoop, FormPointer, LoopForm, ReducedValue};
+pub(crate) use interleaved::{Interleaved, interleaved_loads, interleaved_stores};
 #[cfg(test)]
 pub(crate) use pieces::cut_kernel;
 pub(crate) use pieces::pieces;

@@ -6,12 +6,23 @@
 //!
 //! The elements of a row are added in their order.
 
+use super::interleaved::MOST_WAYS;
 use super::{MIN_VECTOR_EXTENT, NEAR, Traversal, split};
 use crate::ir::{Affine, Axis, AxisId, Inst, Kernel, ReductionOp, Stage, ValueId, operation};
 use crate::simplify::builder_like;
 
-/// The longest axis that is written out.
-const LONGEST: usize = NEAR as usize - 1;
+/// The longest axis that is written out: rows of words are turned as a whole.
+const LONGEST: usize = MOST_WAYS;
+
+/// The longest axis along which elements of so many bytes are written out.
+const fn longest_of(bytes: usize) -> usize {
+    match bytes {
+        4 => LONGEST,
+        8 => 12,
+        _ => 7,
+    }
+}
+
 /// The fewest points of the axis that has the vectors then.
 const MIN_ROWS: usize = 16;
 /// The fewest rows of all.
@@ -20,9 +31,10 @@ const MIN_POINTS: usize = if cfg!(test) { 16 } else { 1 << 8 };
 const MANY_KEPT: usize = 512;
 /// Instructions of all copies at most.
 const MOST_INSTS: u64 = 1 << 10;
-/// Instructions for each access from which on rows of four elements or more are written out: of elements that are stored,
-/// and of others.
-const HEAVY: usize = 6;
+/// Instructions for each access from which on rows of four elements or more are written out: of elements that are stored, in
+/// short rows and in those of more than eight, and of others.
+const HEAVY: usize = 3;
+const HEAVY_LONG: usize = 6;
 const HEAVY_SUMMED: usize = 3;
 /// Instructions of a maximum of floats, which heeds NaN and the signs of zeros.
 const FLOAT_MAX: usize = 3;
@@ -32,9 +44,15 @@ pub(super) fn with_short_axis_written_out(kernel: &Kernel) -> Option<Kernel> {
     let kept = kernel.axes.iter().filter(|axis| !axis.reduced).count();
     let last = kernel.axes.len().checked_sub(1)?;
     (kept <= last && super::traversal(kernel, kept) == Traversal::Rows).then_some(())?;
-    let is_short = |axis: usize| (2..=LONGEST).contains(&kernel.axes[axis].extent);
+    let is_short = |axis: usize| {
+        let along = accesses(kernel).filter(|(_, at)| at.stride(axis) != 0);
+        let longest = along.map(|(param, _)| longest_of(kernel.params[param].dtype.size())).min();
+        (2..=longest.unwrap_or(LONGEST)).contains(&kernel.axes[axis].extent)
+    };
     let is_walked = |axis: usize, rows: usize| {
-        let is_near = |(_, at): (usize, &Affine)| at.stride(axis) == 1 && (0..=NEAR).contains(&at.stride(rows));
+        // Rows that follow one another are turned as a whole.
+        let is_near = |stride: i64| (0..=NEAR).contains(&stride) || stride == kernel.axes[axis].extent as i64;
+        let is_near = |(_, at): (usize, &Affine)| at.stride(axis) == 1 && is_near(at.stride(rows));
         let mut along = accesses(kernel).filter(|(_, at)| at.stride(axis) != 0).peekable();
         rows != axis && kernel.axes[rows].extent >= MIN_ROWS && along.peek().is_some() && along.all(is_near)
     };
@@ -72,7 +90,8 @@ fn is_heavy(kernel: &Kernel, axis: usize) -> bool {
         }
     }
     let n_stores = kernel.stores.iter().filter(|store| store.at.stride(axis) != 0).count();
-    cost >= if n_stores == 0 { HEAVY_SUMMED * n_loads } else { HEAVY * (n_loads + n_stores) }
+    let heavy = if kernel.axes[axis].extent <= NEAR as usize { HEAVY } else { HEAVY_LONG };
+    cost >= if n_stores == 0 { HEAVY_SUMMED * n_loads } else { heavy * (n_loads + n_stores) }
 }
 
 /// Whether a result has an element for each point of the reduced axes.
@@ -233,9 +252,16 @@ mod tests {
     fn longer_rows_are_written_out_if_their_elements_take_long() {
         assert!(checked(&rows(5, 5, "i32", false, 0)).is_none());
         assert!(checked(&rows(5, 5, "i32", false, 4)).is_some());
-        assert!(checked(&rows(5, 5, "i32", true, 4)).is_none());
+        assert!(checked(&rows(5, 5, "i32", true, 1)).is_none());
+        assert!(checked(&rows(5, 5, "i32", true, 5)).is_some());
+        assert!(checked(&rows(10, 10, "i32", true, 5)).is_none());
         assert!(checked(&rows(7, 7, "i32", true, 20)).is_some());
-        assert!(checked(&rows(8, 8, "i32", true, 40)).is_none(), "a whole vector");
+        assert!(checked(&rows(16, 16, "i32", true, 40)).is_some());
+        assert!(checked(&rows(17, 17, "i32", true, 40)).is_none(), "long rows");
+        assert!(checked(&rows(9, 16, "i32", true, 40)).is_none(), "long rows with gaps");
+        assert!(checked(&rows(12, 12, "i64", true, 40)).is_some());
+        assert!(checked(&rows(13, 13, "i64", true, 40)).is_none(), "long rows of 64 bits");
+        assert!(checked(&rows(8, 8, "u8", true, 40)).is_none(), "long rows of short elements");
         assert!(checked(&rows(3, 40, "i32", true, 0)).is_none(), "rows that lie apart");
         assert!(checked(&rows(3, 3, "u8", true, 0)).is_none(), "short elements");
         assert!(checked(&rows(3, 3, "u8", true, 20)).is_some(), "short elements that take long");

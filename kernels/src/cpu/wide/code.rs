@@ -248,6 +248,15 @@ pub(super) enum Code {
         frame: i32,
         memory: ElementAddress,
     },
+    /// Rows of so many words, which lie one after the other from `memory + position * columns` words on, to vectors that lie one
+    /// after the other in the frame, one for each column; or from there, unless it `loads`.
+    Turn {
+        parts: [Virtual; 5],
+        columns: usize,
+        frame: i32,
+        memory: ElementAddress,
+        loads: bool,
+    },
     /// Elements from a place of the stack to `to + position * stride + lane * stride`, in bytes.
     Scatter {
         size: usize,
@@ -272,7 +281,7 @@ impl Code {
         match self {
             Code::Row(row) => matches!((row.reg, row.rm), (RegField::Use(_), RegOrMem::Memory(_))),
             Code::StoreUnit { .. } | Code::Scatter { .. } | Code::Interleave { .. } => true,
-            Code::CopyLeft { loads, .. } => !loads,
+            Code::CopyLeft { loads, .. } | Code::Turn { loads, .. } => !loads,
             Code::Fma { .. }
             | Code::Branch(_)
             | Code::Count { .. }
@@ -320,6 +329,7 @@ impl Code {
             | Code::Deinterleave { .. }
             | Code::Scatter { .. }
             | Code::Interleave { .. }
+            | Code::Turn { .. }
             | Code::Collect { .. } => {}
         }
     }

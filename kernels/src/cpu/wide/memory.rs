@@ -13,6 +13,7 @@ use super::code::{
 use super::emit::{VirtualRegs, WideEmitter, WideVal, is_wide};
 use super::encode::{Constant, Len, RSP};
 use super::ops::{self, Op};
+use super::strided::{MIN_TURNED, MIN_TURNED_PICKED};
 use crate::ir::Compare;
 
 /// The elements that are left of a row where they are fewer than a vector has.
@@ -408,8 +409,18 @@ impl WideEmitter {
         self.store(value, inside, None);
     }
 
+    /// Reads rows of so many words, which follow each other, to vectors of the frame, one for each column, or writes them from
+    /// there.
+    pub(super) fn turn(&mut self, columns: usize, frame: i32, memory: ElementAddress, loads: bool) {
+        let parts = [(); 5].map(|()| self.vector());
+        self.block.push(Code::Turn { parts, columns, frame, memory, loads });
+    }
+
     /// Writes vectors of words that lie in the frame in turn, word by word.
     pub(super) fn store_interleaved(&mut self, ways: usize, frame: i32, memory: ElementAddress) {
+        if ways >= if self.level.has_masks() { MIN_TURNED_PICKED } else { MIN_TURNED } {
+            return self.turn(ways, frame, memory, false);
+        }
         let [made, before] = [(); 2].map(|()| self.vector());
         self.block.push(Code::Interleave { made, before, ways, frame, memory });
     }

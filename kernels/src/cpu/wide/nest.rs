@@ -7,7 +7,6 @@ use retape_runtime::{DType, Scalar};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::WideIsa;
 use super::code::{Branch, Cell, Code, ElementAddress, RegClass, Virtual};
 use super::emit::{VirtualRegs, WideEmitter, WideVal};
 use super::encode::{Alu, Constant, Memory, RAX, RDI, RSP, Rm};
@@ -15,28 +14,20 @@ use super::memory::{StripSums, Tail};
 use super::ops;
 use super::positions::{PaddedRow, Positions, short_position};
 use super::regs::Registers;
+use super::strided::{MIN_TURNED, MIN_TURNED_PICKED};
 use crate::ir::{Affine, Binary, Compare, Inst, Kernel, Param, Store, ValueId, operation};
-use crate::schedule::{FormPointer, LoopForm, LoopStep, Nest, Traversal};
+use crate::schedule::{
+    FormPointer, Interleaved, LoopForm, LoopStep, Nest, Traversal, interleaved_loads, interleaved_stores,
+};
 
 /// Registers for pointers and counters.
 const CELLS: [u8; 9] = [8, 9, 10, 11, 3, 5, 12, 13, 14];
 
-/// Stores at a distance that are written as one at most.
-const MOST_WAYS: usize = 8;
+/// The largest distance of the elements of a store alone that lie near each other.
+const NEAR: u64 = 8;
 
 /// Instructions of a kernel that stores elements far apart, at least.
 const LEAST_SCATTERED: usize = 64;
-
-/// A store's part in several that write neighbours together.
-#[derive(Clone, Copy, Debug)]
-struct Interleaved {
-    /// The one with the first element.
-    first: usize,
-    /// The number of stores.
-    ways: usize,
-    /// Which of them it is.
-    way: usize,
-}
 
 /// A vector of an iteration.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +74,10 @@ pub(super) struct WideLoops<'a> {
     /// The stores that are one with others, and for the first of each and a group where its vectors wait, and how many.
     interleaved: Vec<Option<Interleaved>>,
     ways: FxHashMap<(usize, usize), (i32, usize)>,
+    /// The loads that are one with others, and for the first of each and a group where its vectors are, and whether they are
+    /// there in this body.
+    turned: Vec<Option<Interleaved>>,
+    columns: FxHashMap<(usize, usize), (i32, bool)>,
     free_cells: Vec<u8>,
 }
 
@@ -98,9 +93,13 @@ impl<'a> WideLoops<'a> {
         is_past: Vec<bool>,
     ) -> Option<WideEmitter> {
         let kernel = &nest.kernel;
-        (is_within_reach(nest, form.axis) && !scatters_most(nest, form.axis)).then_some(())?;
+        is_within_reach(nest, form.axis).then_some(())?;
         let positions = Positions::of(form, e.level.has_masks());
-        let interleaved = interleaved(kernel, form.axis, e.level);
+        // Other loads at a distance, and stores with masks, are whole vectors as well.
+        let least = |with_masks: usize| if e.level.has_masks() { with_masks } else { MIN_TURNED };
+        let interleaved = interleaved_stores(kernel, form.axis, least(2));
+        (!scatters_most(nest, form.axis, &interleaved)).then_some(())?;
+        let turned = interleaved_loads(kernel, form.axis, least(MIN_TURNED_PICKED));
         let mut loops = WideLoops {
             e,
             nest,
@@ -122,6 +121,8 @@ impl<'a> WideLoops<'a> {
             scattered: None,
             interleaved,
             ways: FxHashMap::default(),
+            turned,
+            columns: FxHashMap::default(),
             free_cells: CELLS.iter().rev().copied().collect(),
         };
         loops.point(first);
@@ -317,6 +318,9 @@ impl<'a> WideLoops<'a> {
         match inst {
             Inst::Load(_, at) if !matches!(at.stride(self.axis), 0 | 1) => {
                 let dtype = self.form.dtypes[id];
+                if let Some(column) = self.turned_column(id, group?) {
+                    return Some(self.e.load(dtype, column, None));
+                }
                 let (stride, from) = self.strided(at, self.form.load(id), dtype, group?);
                 Some(self.e.load_strided(dtype, from, stride, self.groups[group?].tail))
             }
@@ -444,6 +448,20 @@ impl<'a> WideLoops<'a> {
         Some(())
     }
 
+    /// The place in the frame of a load at a distance along the vector axis that is one with others.
+    fn turned_column(&mut self, id: usize, g: usize) -> Option<ElementAddress> {
+        let Interleaved { first, ways, way } = self.turned[id].filter(|_| self.groups[g].tail.is_none())?;
+        let regs = &mut self.e.regs;
+        let (frame, is_there) = self.columns.entry((first, g)).or_insert_with(|| (regs.slots(ways), false));
+        let (frame, is_there) = (*frame, std::mem::replace(is_there, true));
+        if !is_there && let Inst::Load(_, at) = &self.kernel.insts[first] {
+            let (_, from) = self.strided(at, self.form.load(first), self.form.dtypes[first], g);
+            self.e.turn(ways, frame, from, true);
+        }
+        let displacement = frame + (way * self.e.level.len().bytes()) as i32;
+        Some(ElementAddress { pointer: Cell::Register(RSP), shift: None, displacement })
+    }
+
     /// Stores elements at a distance along the vector axis: together with those between them, if other stores have these.
     fn store_strided(&mut self, n: usize, value: &WideVal, g: usize) {
         let VectorGroup { tail, .. } = self.groups[g];
@@ -482,6 +500,7 @@ impl<'a> WideLoops<'a> {
     pub(super) fn open(&mut self, groups: Vec<VectorGroup>) {
         self.group_values = vec![vec![None; self.kernel.insts.len()]; groups.len()];
         self.groups = groups;
+        self.columns.values_mut().for_each(|(_, is_there)| *is_there = false);
     }
 
     pub(super) fn whole_groups(&self, count: usize) -> Vec<VectorGroup> {
@@ -573,31 +592,11 @@ fn needless(form: &LoopForm<'_>, positions: &Positions) -> Vec<bool> {
     is_needless
 }
 
-/// The stores that with others write neighbours: words at a distance of as many as there are stores, each beside the next.
-fn interleaved(kernel: &Kernel, axis: Option<usize>, level: WideIsa) -> Vec<Option<Interleaved>> {
-    let way_of = |store: &Store| {
-        let ways = axis.map(|axis| store.at.stride(axis)).and_then(|stride| usize::try_from(stride).ok())?;
-        let is_word = kernel.params[store.param.index()].dtype.size() == 4;
-        (is_word && level.has_masks() && (2..=MOST_WAYS).contains(&ways)).then_some(())?;
-        let place_of = |other: &Store| {
-            let is_beside = other.param == store.param && other.at.strides == store.at.strides;
-            is_beside.then_some(other.at.offset)
-        };
-        let places = kernel.stores.iter().map(place_of);
-        // The stores from a multiple of the distance on, so that no two sets share one.
-        let begin = places.clone().flatten().min()?;
-        let begin = store.at.offset - (store.at.offset - begin) % ways as i64;
-        let of_way = |way: usize| places.clone().position(|place| place == Some(begin + way as i64));
-        let all: Vec<usize> = (0..ways).map(of_way).collect::<Option<_>>()?;
-        Some(Interleaved { first: all[0], ways, way: (store.at.offset - begin) as usize })
-    };
-    kernel.stores.iter().map(way_of).collect()
-}
-
 /// Whether a kernel is quickly computed and stores elements that lie far apart: code of four lanes does that as fast.
-fn scatters_most(nest: &Nest, axis: Option<usize>) -> bool {
-    let is_far = |store: &Store| axis.is_some_and(|axis| store.at.stride(axis).unsigned_abs() > MOST_WAYS as u64);
-    nest.kernel.insts.len() < LEAST_SCATTERED && nest.kernel.stores.iter().any(is_far)
+fn scatters_most(nest: &Nest, axis: Option<usize>, interleaved: &[Option<Interleaved>]) -> bool {
+    let is_far = |store: &Store| axis.is_some_and(|axis| store.at.stride(axis).unsigned_abs() > NEAR);
+    let scatters = nest.kernel.stores.iter().zip(interleaved).any(|(store, set)| set.is_none() && is_far(store));
+    scatters && nest.kernel.insts.len() < LEAST_SCATTERED
 }
 
 /// Whether all distances fit the instructions that hold them.

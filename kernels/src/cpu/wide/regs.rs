@@ -20,7 +20,7 @@ const LIVE_OUT: u32 = u32::MAX - 1;
 const NEVER: u32 = u32::MAX;
 
 /// The registers of a class that an instruction names at most.
-pub(super) const MOST_NAMED: u32 = 4;
+pub(super) const MOST_NAMED: u32 = 5;
 
 /// The places that hold a value.
 #[derive(Clone, Copy, Debug, Default)]
@@ -326,6 +326,7 @@ impl Registers {
                 | Code::StoreUnit { .. }
                 | Code::Scatter { .. }
                 | Code::Interleave { .. }
+                | Code::Turn { .. }
                 | Code::CopyLeft { .. } => self.general(code),
             }
             self.release(code);
@@ -713,6 +714,7 @@ fn defined(code: &Code) -> SmallVec<[Virtual; 2]> {
         | Code::LoadAlong { to, .. } => smallvec![*to],
         Code::Collect { to, part, .. } | Code::Deinterleave { to, part, .. } => smallvec![*to, *part],
         Code::Interleave { made, before, .. } => smallvec![*made, *before],
+        Code::Turn { parts, .. } => SmallVec::from_slice(parts),
         Code::Branch(branch) => branch.results.iter().map(|&(result, _)| result).collect(),
         Code::StoreUnit { .. } | Code::Scatter { .. } | Code::CopyLeft { .. } => smallvec![],
     }

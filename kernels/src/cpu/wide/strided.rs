@@ -4,12 +4,18 @@
 
 use super::branch::R15;
 use super::code::{ElementAddress, LaneCount, MoveWidth, Virtual};
-use super::encode::{Alu, Condition, Constant, Memory, RAX, RDI, RSP, Rm};
+use super::encode::{Alu, Condition, Constant, Len, Memory, RAX, RDI, RSP, Rm};
 use super::ops;
 use super::regs::Registers;
 
 /// Bytes of the elements that are picked.
 const WORD: usize = 4;
+
+/// Columns that are turned at a time, words of 128 bits.
+const QUAD: usize = 4;
+/// The fewest columns that are turned together, and the fewest where others are picked by permutations of two vectors.
+pub(super) const MIN_TURNED: usize = QUAD;
+pub(super) const MIN_TURNED_PICKED: usize = 6;
 
 /// The elements at multiples of a stride, and the vectors that have them.
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +123,60 @@ impl Registers {
             }
             let to = Memory { displacement: to.displacement + (n * len.bytes()) as i32, ..to };
             self.write(ops::STORE, len, before, 0, Rm::Memory(to), None);
+        }
+    }
+
+    /// Rows of a few words to columns in the frame, or back: four columns at a time, of which each 128 bits of a vector are
+    /// turned in itself. The last four columns of a number that is no multiple of four begin among those before.
+    pub(super) fn turn(
+        &mut self,
+        parts: [Virtual; 5],
+        columns: usize,
+        frame: i32,
+        memory: ElementAddress,
+        loads: bool,
+    ) {
+        let (len, row) = (self.full(), (columns * WORD) as i32);
+        let base = self.moved(memory, row);
+        let [a, b, c, d, e] = parts.map(|v| self.give(v));
+        let n_parts = len.bytes() / (QUAD * WORD);
+        // Row `first` of each four, from a column on.
+        let quad = |part: usize, first: usize, column: usize| {
+            let displacement = base.displacement + (part * QUAD + first) as i32 * row + (column * WORD) as i32;
+            Rm::Memory(Memory { displacement, ..base })
+        };
+        let vector = |column: usize| Rm::Memory(Memory::at(RSP, frame + (column * len.bytes()) as i32));
+        for at in (0..columns).step_by(QUAD) {
+            let first = at.min(columns - QUAD);
+            for (n, to) in [a, b, c, d].into_iter().enumerate() {
+                if !loads {
+                    self.write(ops::MOVE, len, to, 0, vector(first + n), None);
+                    continue;
+                }
+                self.write(ops::MOVE, Len::Bits128, to, 0, quad(0, n, first), None);
+                for part in 1..n_parts {
+                    self.write(ops::INSERT_128, len, to, to, quad(part, n, first), Some(part as u8));
+                }
+            }
+            // The first halves of two, and the second ones.
+            self.write(ops::SHUFFLE_TWO, len, e, a, Rm::Register(b), Some(0x44));
+            self.write(ops::SHUFFLE_TWO, len, a, a, Rm::Register(b), Some(0xee));
+            self.write(ops::SHUFFLE_TWO, len, b, c, Rm::Register(d), Some(0x44));
+            self.write(ops::SHUFFLE_TWO, len, c, c, Rm::Register(d), Some(0xee));
+            for (n, (low, high)) in [(e, b), (e, b), (a, c), (a, c)].into_iter().enumerate() {
+                let words = if n % 2 == 0 { 0x88 } else { 0xdd };
+                self.write(ops::SHUFFLE_TWO, len, d, low, Rm::Register(high), Some(words));
+                if loads {
+                    if first + n >= at {
+                        self.write(ops::STORE, len, d, 0, vector(first + n), None);
+                    }
+                    continue;
+                }
+                self.write(ops::STORE, Len::Bits128, d, 0, quad(0, n, first), None);
+                for part in 1..n_parts {
+                    self.write(ops::EXTRACT_128, len, d, 0, quad(part, n, first), Some(part as u8));
+                }
+            }
         }
     }
 

@@ -14,11 +14,12 @@ use super::stored::StoredElement;
 use super::strip::{Column, GROUP, most_vectors, strip};
 use super::sums::add_up;
 use super::tile::Shortest;
-use super::{Real, block_depth, with_scratch};
+use super::turned::{SHORT, last_rows, turned_rows};
+use super::{Kernels, Real, block_depth, with_scratch};
 use crate::library::view::vectorized;
 
 /// Rows of a matrix below which panels serve as well, and of which a task has a multiple where steps are neighbours.
-const FEW_ROWS: usize = 4 * SIDE;
+const FEW_ROWS: usize = 16;
 
 /// Vectors of a tile of rows that are neighbours.
 const VECTORS: usize = 8;
@@ -26,12 +27,7 @@ const VECTORS: usize = 8;
 /// Rows that are neighbours from which on they are passed over as a strip.
 const WIDE: usize = 256;
 
-/// Steps after which rows are asked for anew, those of a cache line or two, and how many steps ahead.
-const RUN: usize = 16;
-const AHEAD: usize = 64;
-
-/// Bytes of a short row, and of a matrix of rows with gaps between them that caches may have lost.
-const SHORT: usize = 2048;
+/// Bytes of a matrix of rows with gaps between them that caches may have lost.
 const SPARSE: usize = 256 << 10;
 
 /// Computes the rows of a column.
@@ -58,13 +54,21 @@ pub(crate) struct ColumnExtents {
     pub(crate) vectors: usize,
 }
 
-/// Whether a matrix times some vectors is computed without panels: one vector, or a few of a large matrix whose rows are
-/// neighbours in memory.
-pub(crate) fn is_streamed<T: Real>(extents: ColumnExtents, a: &Strided<T>) -> bool {
-    let ColumnExtents { rows, k, vectors } = extents;
-    let (_, a_row, _) = a.parts();
-    let has_strips = || a_row == 1 && rows >= WIDE && vectors <= most_vectors([rows, k]);
-    rows >= FEW_ROWS && a.is_dense() && (vectors == 1 || has_strips())
+impl<T: Real> Kernels<T> {
+    /// Whether a matrix times some vectors is computed without panels: one vector, or a few.
+    pub(crate) fn is_streamed(&self, extents: ColumnExtents, a: &Strided<T>) -> bool {
+        let ColumnExtents { rows, k, vectors } = extents;
+        let (_, a_row, _) = a.parts();
+        let has_strips = || a_row == 1 && rows >= WIDE && vectors <= most_vectors([rows, k]);
+        let has_turned = || a_row != 1 && vectors <= self.most_turned([rows, k]);
+        rows >= FEW_ROWS && a.is_dense() && (vectors == 1 || has_strips() || has_turned())
+    }
+
+    /// The most vectors for which rows that lie apart are turned in registers rather than to panels: a group of them, or two
+    /// if the matrix comes from memory, where a pass more takes less time than panels.
+    fn most_turned(&self, extents: [usize; 2]) -> usize {
+        self.turned_vectors * if is_far(extents) { 2 } else { 1 }
+    }
 }
 
 impl Engine {
@@ -73,7 +77,7 @@ impl Engine {
     ///
     /// # Safety
     ///
-    /// [`is_streamed`] holds; `a` has `rows` rows of `k` steps and `x` a row of as many steps for each vector; `c` is writable
+    /// [`Kernels::is_streamed`] holds; `a` has `rows` rows of `k` steps and `x` a row of as many steps for each vector; `c` is writable
     /// for the sums, and nobody else uses these.
     pub(crate) unsafe fn multiply_column<T: Real>(
         &self,
@@ -82,7 +86,7 @@ impl Engine {
         c: *mut T,
         done: &(dyn Fn(Range<usize>) + Sync),
     ) {
-        debug_assert!(is_streamed(extents, a), "strides are no distances");
+        debug_assert!(T::kernels(self.level).is_streamed(extents, a), "strides are no distances");
         let (a, a_row, a_step) = a.parts();
         let matrix = ColumnMatrix { a, a_row: a_row.unsigned_abs(), a_step: a_step.unsigned_abs() };
         // SAFETY: handed on.
@@ -92,9 +96,10 @@ impl Engine {
     /// Whether [`Engine::multiply_half_columns`] has code for these extents, with rows at such a distance.
     pub(crate) fn has_half_columns(&self, extents: ColumnExtents, a_row: usize) -> bool {
         let ColumnExtents { rows, k, vectors } = extents;
-        let has_strips = a_row == 1 && rows >= WIDE && vectors <= GROUP;
-        let is_streamed = rows >= FEW_ROWS && k > 0 && vectors > 0 && (vectors == 1 || has_strips);
-        is_streamed && f32::kernels(self.level).half_columns.is_some()
+        let kernels = f32::kernels(self.level);
+        let has_few = if a_row == 1 { rows >= WIDE && vectors <= GROUP } else { vectors <= 2 * kernels.turned_vectors };
+        let is_streamed = rows >= FEW_ROWS && k > 0 && vectors > 0 && (vectors == 1 || has_few);
+        is_streamed && kernels.half_columns.is_some()
     }
 
     /// The sums of a matrix of bits of 16-bit floats, `f16` or `bf16`, whose rows or steps are neighbours, by some vectors, given
@@ -253,32 +258,18 @@ impl Engine {
 /// The instruction set of `S`; operands and result are valid for rows and steps.
 #[inline(always)]
 pub(super) unsafe fn column<S: Simd, P: StoredElement<S::Elem>>(x: &Column<P::Stored, S::Elem>) {
-    let blocks = || (0..x.steps).step_by(x.depth).map(|start| start..(start + x.depth).min(x.steps));
     // SAFETY: rows and steps inside the operands.
     unsafe {
         if x.a_row != 1 {
             // Each tile has rows of its own, which are read along the memory.
             let mut i = 0;
             while i < x.rows {
-                if has_pairs(x) && x.rows - i >= EIGHT {
-                    if S::EXCHANGES && S::LANES == EIGHT {
-                        i += turned_blocks::<S, P>(x, i);
-                        continue;
-                    } else if S::Half::EXCHANGES && S::Half::LANES == EIGHT {
-                        i += turned_blocks::<S::Half, P>(x, i);
-                        continue;
-                    }
-                }
-                let mut height = 1;
-                for steps in blocks() {
-                    height = row_tile::<S, P>(x, i, steps);
-                }
-                i += height;
+                i += turned_rows::<S, P>(x, i);
             }
             return;
         }
         // The rows of a step lie in the same cache lines, which stay near while all tiles of a block read them.
-        for steps in blocks() {
+        for steps in x.blocks() {
             let mut i = 0;
             while x.rows - i >= WIDE {
                 i += strip::<S, P>(x, i, steps.clone());
@@ -322,30 +313,6 @@ unsafe fn lane_tile<S: Simd, P: StoredElement<S::Elem>>(
     }
 }
 
-/// A block of steps of some rows whose steps are neighbours in memory; returns the number of rows.
-#[inline(always)]
-unsafe fn row_tile<S: Simd, P: StoredElement<S::Elem>>(
-    x: &Column<P::Stored, S::Elem>,
-    i: usize,
-    steps: Range<usize>,
-) -> usize {
-    let left = x.rows - i;
-    // SAFETY: no more rows than are left.
-    unsafe {
-        if S::EXCHANGES && S::LANES == EIGHT && left >= EIGHT {
-            turned_rows::<S, P>(x, i, steps)
-        } else if S::Half::EXCHANGES && S::Half::LANES == EIGHT && left >= EIGHT {
-            turned_rows::<S::Half, P>(x, i, steps)
-        } else if left >= 2 * SIDE {
-            squares::<S, P, 2>(x, i, steps)
-        } else if left >= SIDE {
-            squares::<S, P, 1>(x, i, steps)
-        } else {
-            last_rows::<S::Elem, P>(x, i, steps)
-        }
-    }
-}
-
 /// `V` vectors of rows that are neighbours in memory; returns their number.
 #[inline(always)]
 unsafe fn lanes<S: Simd, P: StoredElement<S::Elem>, const V: usize>(
@@ -372,256 +339,6 @@ unsafe fn lanes<S: Simd, P: StoredElement<S::Elem>, const V: usize>(
         }
     }
     V * S::LANES
-}
-
-/// Rows and steps that vectors of eight lanes exchange at a time.
-const EIGHT: usize = 8;
-
-/// As many blocks of eight rows as registers have sums for, whose steps are neighbours in memory; returns the number of rows.
-#[inline(always)]
-unsafe fn turned_rows<S: Simd, P: StoredElement<S::Elem>>(
-    x: &Column<P::Stored, S::Elem>,
-    i: usize,
-    steps: Range<usize>,
-) -> usize {
-    // SAFETY: handed on; no more rows than are left.
-    unsafe {
-        match (x.rows - i) / EIGHT {
-            4.. => turned::<S, P, 4>(x, i, steps),
-            2.. => turned::<S, P, 2>(x, i, steps),
-            _ => turned::<S, P, 1>(x, i, steps),
-        }
-    }
-}
-
-/// `B` blocks of eight rows whose steps are neighbours in memory; returns the number of rows.
-#[inline(always)]
-unsafe fn turned<S: Simd, P: StoredElement<S::Elem>, const B: usize>(
-    x: &Column<P::Stored, S::Elem>,
-    i: usize,
-    steps: Range<usize>,
-) -> usize {
-    let mut starts = [[i, steps.start]; B];
-    for (block, [row, _]) in starts.iter_mut().enumerate() {
-        *row += block * EIGHT;
-    }
-    // SAFETY: the rows and steps lie inside the operands, and the rows inside the result.
-    unsafe {
-        let sums = turned_chains::<S, P, B>(x, starts, steps.len());
-        write_sums(x.c.add(i).cast(), sums, steps.start == 0);
-    }
-    EIGHT * B
-}
-
-/// Whether the blocks of steps of eight rows are computed in pairs: with fewer of them, chains of more rows keep the
-/// multipliers busy.
-fn has_pairs<A, T>(x: &Column<A, T>) -> bool {
-    let blocks = x.steps / x.depth;
-    blocks == 2 || blocks >= 4
-}
-
-/// All steps of eight rows whose steps are neighbours in memory. The chains of two blocks of steps take turns: more rows would
-/// be more streams than processors foresee, which drive each other's lines out where rows are a power of two apart. From
-/// memory, a single chain is as fast as its bytes, and reads long runs.
-#[inline(always)]
-unsafe fn turned_blocks<S: Simd, P: StoredElement<S::Elem>>(x: &Column<P::Stored, S::Elem>, i: usize) -> usize {
-    let (c, depth) = (x.c.wrapping_add(i).cast(), x.depth);
-    let mut start = 0;
-    while start < x.steps {
-        // SAFETY: the rows and steps lie inside the operands, and the rows inside the result.
-        unsafe {
-            if !x.is_far && x.steps - start >= 2 * depth {
-                for sums in turned_chains::<S, P, 2>(x, [[i, start], [i, start + depth]], depth) {
-                    write_sums(c, [sums], start == 0);
-                    start += depth;
-                }
-            } else {
-                let len = depth.min(x.steps - start);
-                write_sums(c, turned_chains::<S, P, 1>(x, [[i, start]], len), start == 0);
-                start += len;
-            }
-        }
-    }
-    EIGHT
-}
-
-/// How many elements ahead chains of some rows ask for what they read, if it comes from memory: of short rows with gaps between
-/// them the next rows, of which no processor foresees the first lines; of other ones what follows, for eight streams wait for
-/// each other.
-fn ahead_of<A, T>(x: &Column<A, T>, rows: usize) -> usize {
-    if x.is_sparse {
-        rows * x.a_row
-    } else if x.is_far {
-        SHORT / size_of::<A>()
-    } else {
-        0
-    }
-}
-
-/// Chains of `len` steps of eight rows each, given by their first rows and steps. A chain takes a cache line of each of its
-/// rows before the next one: rows at a power of two share the ways of one set.
-#[inline(always)]
-unsafe fn turned_chains<S: Simd, P: StoredElement<S::Elem>, const B: usize>(
-    x: &Column<P::Stored, S::Elem>,
-    starts: [[usize; 2]; B],
-    len: usize,
-) -> [[S::Elem; EIGHT]; B] {
-    let whole = len - len % P::STEPS;
-    let ahead = ahead_of(x, starts[B - 1][0] + EIGHT - starts[0][0]);
-    let mut square = [[S::Elem::ZERO; EIGHT]; RUN];
-    let mut found = [[S::Elem::ZERO; EIGHT]; B];
-    // SAFETY: the rows and steps lie inside the operands; a vector has eight lanes.
-    unsafe {
-        let mut sums = [S::zero(); B];
-        for first in (0..whole).step_by(RUN) {
-            for (&[row, start], sum) in starts.iter().zip(&mut sums) {
-                let rows = x.a.add(row * x.a_row + start + first);
-                let factors = x.x.offset((start + first) as isize * x.x_step);
-                for lane in 0..if ahead > 0 { EIGHT } else { 0 } {
-                    S::prefetch_next(rows.wrapping_add(lane * x.a_row + ahead).cast());
-                }
-                for k in (0..RUN.min(whole - first)).step_by(P::STEPS) {
-                    P::exchange::<S>(rows.add(k), x.a_row, square.as_mut_ptr());
-                    for (step, column) in square[..P::STEPS].iter().enumerate() {
-                        let factor = S::splat(factors.offset((k + step) as isize * x.x_step));
-                        *sum = S::mul_add(S::load(column.as_ptr()), factor, *sum);
-                    }
-                }
-            }
-        }
-        for ((found, sum), [row, start]) in found.iter_mut().zip(sums).zip(starts) {
-            S::store(found.as_mut_ptr(), sum);
-            for k in start + whole..start + len {
-                let factor = *x.x.offset(k as isize * x.x_step);
-                for (lane, sum) in found.iter_mut().enumerate() {
-                    *sum = P::element(*x.a.add((row + lane) * x.a_row + k)).fused(factor, *sum);
-                }
-            }
-        }
-    }
-    found
-}
-
-/// Writes sums, or adds them to what is there.
-///
-/// # Safety
-///
-/// `c` can be written, and read unless this `is_first`.
-#[inline(always)]
-unsafe fn write_sums<T: Real, const N: usize, const B: usize>(
-    c: *mut [[T; N]; B],
-    mut sums: [[T; N]; B],
-    is_first: bool,
-) {
-    // SAFETY: by the contract of this function.
-    unsafe {
-        if !is_first {
-            let before = c.read_unaligned();
-            for (sum, before) in sums.as_flattened_mut().iter_mut().zip(before.as_flattened()) {
-                *sum = *before + *sum;
-            }
-        }
-        c.write_unaligned(sums);
-    }
-}
-
-/// Rows and steps that are exchanged at a time where vectors have other lengths.
-const SIDE: usize = 4;
-
-/// The sums of `Q` times four rows.
-type SquareSums<T, const Q: usize> = [[T; SIDE]; Q];
-
-/// `Q` times four rows whose steps are neighbours in memory, which squares turn to lanes; returns the number of rows.
-#[inline(always)]
-unsafe fn squares<S: Simd, P: StoredElement<S::Elem>, const Q: usize>(
-    x: &Column<P::Stored, S::Elem>,
-    i: usize,
-    steps: Range<usize>,
-) -> usize {
-    let is_first = steps.start == 0;
-    // SAFETY: the rows and steps lie inside the operands, and the rows inside the result.
-    unsafe { write_sums(x.c.add(i).cast(), square_chains::<S, P, Q>(x, i, steps), is_first) };
-    SIDE * Q
-}
-
-/// The chains of some steps, for [`squares`].
-#[inline(always)]
-unsafe fn square_chains<S: Simd, P: StoredElement<S::Elem>, const Q: usize>(
-    x: &Column<P::Stored, S::Elem>,
-    i: usize,
-    steps: Range<usize>,
-) -> SquareSums<S::Elem, Q> {
-    let mut sums = [[S::Elem::ZERO; SIDE]; Q];
-    let whole = steps.end - steps.len() % SIDE;
-    // SAFETY: the rows and steps lie inside the operands.
-    unsafe {
-        for k in (steps.start..whole).step_by(SIDE) {
-            if (k - steps.start).is_multiple_of(RUN) {
-                for row in i..i + SIDE * Q {
-                    S::prefetch(x.a.wrapping_add(row * x.a_row + k + AHEAD).cast());
-                }
-            }
-            let mut factors = [S::Elem::ZERO; SIDE];
-            for (s, factor) in factors.iter_mut().enumerate() {
-                *factor = *x.x.offset((k + s) as isize * x.x_step);
-            }
-            for (q, sums) in sums.iter_mut().enumerate() {
-                let square = P::columns::<Shortest<S>>(x.a.add((i + q * SIDE) * x.a_row + k), x.a_row);
-                for (column, factor) in square.into_iter().zip(factors) {
-                    for (sum, element) in sums.iter_mut().zip(column) {
-                        *sum = element.fused(factor, *sum);
-                    }
-                }
-            }
-        }
-        for k in whole..steps.end {
-            let factor = *x.x.offset(k as isize * x.x_step);
-            for (row, sum) in sums.as_flattened_mut().iter_mut().enumerate() {
-                *sum = P::element(*x.a.add((i + row) * x.a_row + k)).fused(factor, *sum);
-            }
-        }
-    }
-    sums
-}
-
-/// The last rows, fewer than four; returns their number.
-#[inline(always)]
-unsafe fn last_rows<T: Real, P: StoredElement<T>>(x: &Column<P::Stored, T>, i: usize, steps: Range<usize>) -> usize {
-    // SAFETY: no more rows than are left.
-    unsafe {
-        match x.rows - i {
-            1 => single_rows::<T, P, 1>(x, i, steps),
-            2 => single_rows::<T, P, 2>(x, i, steps),
-            _ => single_rows::<T, P, 3>(x, i, steps),
-        }
-    }
-}
-
-/// `R` rows, whose chains overlap; returns their number.
-#[inline(always)]
-unsafe fn single_rows<T: Real, P: StoredElement<T>, const R: usize>(
-    x: &Column<P::Stored, T>,
-    i: usize,
-    steps: Range<usize>,
-) -> usize {
-    let is_first = steps.start == 0;
-    // SAFETY: the rows and steps lie inside the operands, and the rows inside the result.
-    unsafe {
-        let mut sums = [T::ZERO; R];
-        for k in steps {
-            let factor = *x.x.offset(k as isize * x.x_step);
-            for (row, sum) in sums.iter_mut().enumerate() {
-                *sum = P::element(*x.a.add((i + row) * x.a_row + k * x.a_step)).fused(factor, *sum);
-            }
-        }
-        let c = x.c.add(i).cast::<[T; R]>();
-        if !is_first {
-            let before = c.read_unaligned();
-            sums = std::array::from_fn(|row| before[row] + sums[row]);
-        }
-        c.write_unaligned(sums);
-    }
-    R
 }
 
 #[cfg(test)]

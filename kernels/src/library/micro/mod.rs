@@ -18,6 +18,8 @@ mod filter;
 mod grid;
 mod groups;
 mod heights;
+#[cfg(target_arch = "x86_64")]
+mod moves;
 mod narrow;
 mod one_channel;
 mod one_tap;
@@ -39,6 +41,7 @@ mod stored;
 mod strip;
 mod sums;
 mod tile;
+mod turned;
 mod unrolled;
 #[cfg(target_arch = "x86_64")]
 mod wide;
@@ -47,8 +50,8 @@ mod window;
 use std::ops::{Add, Range};
 
 pub(crate) use attention::{HeadGradients, HeadOperand, HeadResult, HeadTerms, Heads};
+pub(crate) use column::ColumnExtents;
 use column::ColumnKernel;
-pub(crate) use column::{ColumnExtents, is_streamed};
 use depthwise::{DepthwiseGradient, DepthwiseSums};
 pub(crate) use depthwise::{DepthwiseTaps, has_vectors, whole_vectors};
 pub(crate) use direct::{ConvPart, DirectConv};
@@ -145,7 +148,11 @@ impl Level {
 
     /// The fastest level this machine has.
     pub(crate) fn best() -> Level {
-        Level::available().next().unwrap_or(Level::Portable)
+        static L: std::sync::OnceLock<Level> = std::sync::OnceLock::new();
+        *L.get_or_init(|| {
+            let skip = std::env::var("LV").ok().and_then(|x| x.parse().ok()).unwrap_or(0);
+            Level::available().nth(skip).unwrap_or(Level::Portable)
+        })
     }
 }
 
@@ -191,6 +198,8 @@ pub(crate) struct Kernels<T> {
     column: ColumnKernel<T, T>,
     /// The same of a matrix of bits of `bf16`, and of `f16`, where there are instructions that convert them.
     half_columns: Option<[ColumnKernel<u16, T>; 2]>,
+    /// The most vectors for which rows of a matrix are turned to lanes at once.
+    turned_vectors: usize,
     /// Computes a product of few columns.
     narrow: unsafe fn(&Narrow<T>),
     /// Computes a product of few steps.
@@ -376,6 +385,7 @@ macro_rules! kernels {
             unpacked,
             column,
             half_columns: None,
+            turned_vectors: turned::most_vectors::<$vector>(),
             narrow,
             shallow,
             chains,
@@ -449,6 +459,7 @@ fn portable<T: Real, const N: usize>() -> Kernels<T> {
         unpacked: small::unpacked::<simd::Portable<T, N>>,
         column: column::column::<simd::Portable<T, N>, stored::AsStored>,
         half_columns: None,
+        turned_vectors: turned::most_vectors::<simd::Portable<T, N>>(),
         narrow: narrow::narrow::<simd::Portable<T, N>>,
         shallow: shallow::shallow::<simd::Portable<T, N>>,
         chains: peak::chains::<simd::Portable<T, N>>,

@@ -6,7 +6,6 @@
 use std::mem::MaybeUninit;
 
 use super::simd::{Simd, exchanges};
-use super::stored::eight_rows;
 use super::tile::{Lines, Shortest};
 
 /// Columns and lines of a tile, where there are instructions to exchange so many columns.
@@ -261,4 +260,9 @@ pub(super) unsafe fn spread<S: Simd>(x: &Deinterleave<S::Elem>) {
             }
         }
     }
+}
+/// The first elements of eight rows at a distance of `step`.
+#[inline(always)]
+fn eight_rows<T>(from: *const T, step: usize) -> [*const T; 8] {
+    std::array::from_fn(|row| from.wrapping_add(row * step))
 }

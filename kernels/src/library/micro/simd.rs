@@ -11,7 +11,7 @@ use super::Real;
 ///
 /// Every method needs the instruction set of the implementing type, and `load`, `store` and `splat` need a pointer
 /// that is valid for `LANES` (or one) elements, `columns`, `write_rows` and `exchange` ones that are so for their rows and
-/// columns, `widen` and `widen_pairs` for their numbers; no alignment is asked for.
+/// columns, `turned` for its rows and `widen` for its numbers; no alignment is asked for.
 pub(crate) trait Simd: Copy + 'static {
     /// The type of a lane.
     type Elem: Real;
@@ -60,11 +60,21 @@ pub(crate) trait Simd: Copy + 'static {
         unreachable!("these vectors have no exchanges")
     }
 
-    /// The numbers of `bf16` in the lower halves of the words from `x` on, and in their upper halves. Only if `EXCHANGES`.
+    /// Whether there is `turned`, and `widen_pairs` of single precision.
+    const TURNS: bool = false;
+
+    /// Eight elements of each of `LANES` rows, at a distance of `pitch` bytes, as columns. Only if `TURNS`.
+    #[inline(always)]
+    unsafe fn turned(_from: *const Self::Elem, _pitch: usize) -> [Self::Vector; 8] {
+        unreachable!("these vectors turn no rows")
+    }
+
+    /// The 16-bit floats in the lower halves of words, and in their upper halves. Only of single precision, with instructions
+    /// that convert `f16`, if `TURNS`.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn widen_pairs(_x: *const Self::Elem) -> [Self::Vector; 2] {
-        unreachable!("these vectors have no exchanges")
+    unsafe fn widen_pairs<const F16: bool>(_words: Self::Vector) -> [Self::Vector; 2] {
+        unreachable!("these vectors do not convert 16-bit floats")
     }
 
     /// The `LANES` numbers from `x` on, bits of `f16` or of `bf16`. Only of single precision, with instructions that convert
@@ -108,7 +118,8 @@ pub(crate) const fn exchanges<S: Simd>() -> bool {
 macro_rules! simd {
     ($name:ident, $elem:ty, $vector:ty, $lanes:expr, half $half:ty, zero $zero:expr, splat $splat:expr, load $load:expr,
      store $store:expr, mul_add $mul_add:expr, add $add:expr, prefetch $prefetch:expr,
-     next $next:expr, settle $settle:ident $(, widen $widen:ident)? $(, columns $columns:ident)? $(, rows $rows:ident exchange $exchange:ident pairs $pairs:ident)?) => {
+     next $next:expr, settle $settle:ident $(, widen $widen:ident)? $(, columns $columns:ident)? $(, turned $turned:ident)?
+     $(, pairs $pairs:ident)? $(, rows $rows:ident exchange $exchange:ident)?) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name;
 
@@ -179,6 +190,22 @@ macro_rules! simd {
                 }
             )?
             $(
+                const TURNS: bool = true;
+
+                #[inline(always)]
+                unsafe fn turned(from: *const $elem, pitch: usize) -> [$vector; 8] {
+                    // SAFETY: see the impl.
+                    unsafe { $turned(from, pitch) }
+                }
+            )?
+            $(
+                #[inline(always)]
+                unsafe fn widen_pairs<const F16: bool>(words: $vector) -> [$vector; 2] {
+                    // SAFETY: see the impl.
+                    unsafe { $pairs::<F16>(words) }
+                }
+            )?
+            $(
                 const EXCHANGES: bool = true;
 
                 #[inline(always)]
@@ -191,12 +218,6 @@ macro_rules! simd {
                 unsafe fn exchange(rows: [*const $elem; 8], to: *mut $elem, to_step: usize) {
                     // SAFETY: see the impl.
                     unsafe { $exchange(rows, to, to_step) }
-                }
-
-                #[inline(always)]
-                unsafe fn widen_pairs(x: *const $elem) -> [$vector; 2] {
-                    // SAFETY: see the impl.
-                    unsafe { $pairs(x) }
                 }
             )?
         }
@@ -227,20 +248,23 @@ macro_rules! settle {
 mod x86 {
     use std::arch::x86_64::*;
 
+    use super::super::moves::*;
     use super::Simd;
 
     simd!(Avx512F32, f32, __m512, 16, half Avx2F32, zero _mm512_setzero_ps(), splat _mm512_set1_ps, load _mm512_loadu_ps,
         store _mm512_storeu_ps, mul_add _mm512_fmadd_ps, add _mm512_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>,
-        next _mm_prefetch::<_MM_HINT_T1>, settle settle_zmm, widen widen_16, rows rows_of_16 exchange exchange_8 pairs pairs_16);
+        next _mm_prefetch::<_MM_HINT_T1>, settle settle_zmm, widen widen_16, turned turned_16,
+        pairs pairs_16, rows rows_of_16 exchange exchange_8);
     simd!(Avx512F64, f64, __m512d, 8, half Avx2F64, zero _mm512_setzero_pd(), splat _mm512_set1_pd, load _mm512_loadu_pd,
         store _mm512_storeu_pd, mul_add _mm512_fmadd_pd, add _mm512_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
-        next _mm_prefetch::<_MM_HINT_T1>, settle settle_zmm_f64);
+        next _mm_prefetch::<_MM_HINT_T1>, settle settle_zmm_f64, turned turned_8_f64);
     simd!(Avx2F32, f32, __m256, 8, half SseF32, zero _mm256_setzero_ps(), splat _mm256_set1_ps, load _mm256_loadu_ps,
         store _mm256_storeu_ps, mul_add _mm256_fmadd_ps, add _mm256_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>,
-        next _mm_prefetch::<_MM_HINT_T1>, settle settle_ymm, widen widen_8, rows rows_of_8 exchange exchange_8 pairs pairs_8);
+        next _mm_prefetch::<_MM_HINT_T1>, settle settle_ymm, widen widen_8, turned turned_8,
+        pairs pairs_8, rows rows_of_8 exchange exchange_8);
     simd!(Avx2F64, f64, __m256d, 4, half SseF64, zero _mm256_setzero_pd(), splat _mm256_set1_pd, load _mm256_loadu_pd,
         store _mm256_storeu_pd, mul_add _mm256_fmadd_pd, add _mm256_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
-        next _mm_prefetch::<_MM_HINT_T1>, settle settle_ymm_f64);
+        next _mm_prefetch::<_MM_HINT_T1>, settle settle_ymm_f64, turned turned_4_f64);
     settle!(settle_zmm, __m512, zmm_reg, "avx512f");
     settle!(settle_zmm_f64, __m512d, zmm_reg, "avx512f");
     settle!(settle_ymm, __m256, ymm_reg, "avx");
@@ -254,314 +278,6 @@ mod x86 {
     simd!(SseF64, f64, __m128d, 2, half SseF64, zero _mm_setzero_pd(), splat _mm_set1_pd, load _mm_loadu_pd,
         store _mm_storeu_pd, mul_add _mm_fmadd_pd, add _mm_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
         next _mm_prefetch::<_MM_HINT_T1>, settle settle_xmm_f64);
-
-    /// [`Simd::widen`]: by an instruction, or as the upper halves of words.
-    macro_rules! widen {
-        ($name:ident, $lanes:literal, $vector:ty, $features:literal, $load:ident, $convert:ident, $words:ident, $shift:ident, $cast:ident) => {
-            #[doc = concat!("[`Simd::widen`] of ", $lanes, " elements.")]
-            ///
-            /// # Safety
-            ///
-            #[doc = concat!($features, ", and readable elements.")]
-            #[inline(always)]
-            unsafe fn $name<const F16: bool>(x: *const u16) -> $vector {
-                // SAFETY: the instruction set is present, and the elements are there.
-                unsafe {
-                    let x = $load(x.cast());
-                    if F16 { $convert(x) } else { $cast($shift::<16>($words(x))) }
-                }
-            }
-        };
-    }
-
-    widen!(
-        widen_16,
-        16,
-        __m512,
-        "AVX-512F",
-        _mm256_loadu_si256,
-        _mm512_cvtph_ps,
-        _mm512_cvtepu16_epi32,
-        _mm512_slli_epi32,
-        _mm512_castsi512_ps
-    );
-    widen!(
-        widen_8,
-        8,
-        __m256,
-        "AVX2, F16C",
-        _mm_loadu_si128,
-        _mm256_cvtph_ps,
-        _mm256_cvtepu16_epi32,
-        _mm256_slli_epi32,
-        _mm256_castsi256_ps
-    );
-    widen!(
-        widen_4,
-        4,
-        __m128,
-        "SSE4.1, F16C",
-        _mm_loadl_epi64,
-        _mm_cvtph_ps,
-        _mm_cvtepu16_epi32,
-        _mm_slli_epi32,
-        _mm_castsi128_ps
-    );
-
-    /// Four columns as rows of four elements: part l of 128 bits of the n-th has those of row 4 l + n.
-    macro_rules! quads {
-        ($columns:expr, $cast:ident, $low:ident, $high:ident, $low_pair:ident, $high_pair:ident) => {{
-            let [a, b, c, d] = $columns;
-            let (low, high) = ([$cast($low(a, b)), $cast($low(c, d))], [$cast($high(a, b)), $cast($high(c, d))]);
-            [
-                $low_pair(low[0], low[1]),
-                $high_pair(low[0], low[1]),
-                $low_pair(high[0], high[1]),
-                $high_pair(high[0], high[1]),
-            ]
-        }};
-    }
-
-    /// Rows of eight elements in pairs: lane i of a column is the element of row i. Pair n of the first four has rows n and
-    /// n + 4, and pair n of the others rows n + 8 and n + 12.
-    ///
-    /// # Safety
-    ///
-    /// AVX-512F.
-    #[inline(always)]
-    unsafe fn pairs_of_rows([c0, c1, c2, c3, c4, c5, c6, c7]: [__m512; 8]) -> [[__m512; 4]; 2] {
-        // SAFETY: the instruction set is present.
-        unsafe {
-            let left = quads_of_16([c0, c1, c2, c3]);
-            let right = quads_of_16([c4, c5, c6, c7]);
-            let (first, last) =
-                (_mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0), _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4));
-            // No closures: what they call would not be a part of the function with the instruction set.
-            [
-                [
-                    _mm512_castpd_ps(_mm512_permutex2var_pd(left[0], first, right[0])),
-                    _mm512_castpd_ps(_mm512_permutex2var_pd(left[1], first, right[1])),
-                    _mm512_castpd_ps(_mm512_permutex2var_pd(left[2], first, right[2])),
-                    _mm512_castpd_ps(_mm512_permutex2var_pd(left[3], first, right[3])),
-                ],
-                [
-                    _mm512_castpd_ps(_mm512_permutex2var_pd(left[0], last, right[0])),
-                    _mm512_castpd_ps(_mm512_permutex2var_pd(left[1], last, right[1])),
-                    _mm512_castpd_ps(_mm512_permutex2var_pd(left[2], last, right[2])),
-                    _mm512_castpd_ps(_mm512_permutex2var_pd(left[3], last, right[3])),
-                ],
-            ]
-        }
-    }
-
-    /// [`quads`] of 16 rows.
-    ///
-    /// # Safety
-    ///
-    /// AVX-512F.
-    #[inline(always)]
-    unsafe fn quads_of_16(columns: [__m512; 4]) -> [__m512d; 4] {
-        // SAFETY: the instruction set is present.
-        unsafe {
-            quads!(
-                columns,
-                _mm512_castps_pd,
-                _mm512_unpacklo_ps,
-                _mm512_unpackhi_ps,
-                _mm512_unpacklo_pd,
-                _mm512_unpackhi_pd
-            )
-        }
-    }
-
-    /// [`quads`] of 8 rows.
-    ///
-    /// # Safety
-    ///
-    /// AVX.
-    #[inline(always)]
-    unsafe fn quads_of_8(columns: [__m256; 4]) -> [__m256d; 4] {
-        // SAFETY: the instruction set is present.
-        unsafe {
-            quads!(
-                columns,
-                _mm256_castps_pd,
-                _mm256_unpacklo_ps,
-                _mm256_unpackhi_ps,
-                _mm256_unpacklo_pd,
-                _mm256_unpackhi_pd
-            )
-        }
-    }
-
-    /// [`Simd::write_rows`] of 16 rows.
-    ///
-    /// # Safety
-    ///
-    /// AVX-512F, and writable rows.
-    #[inline(always)]
-    unsafe fn rows_of_16(columns: [__m512; 8], to: *mut f32, step: usize, rows: usize, fresh: bool) {
-        // SAFETY: the instruction set is present, and the rows that are written are there.
-        unsafe {
-            let [first, last] = pairs_of_rows(columns);
-            for (n, pair) in first.into_iter().enumerate() {
-                write_row(low_half(pair), to, step, n, rows, fresh);
-                write_row(high_half(pair), to, step, n + 4, rows, fresh);
-            }
-            for (n, pair) in last.into_iter().enumerate() {
-                write_row(low_half(pair), to, step, n + 8, rows, fresh);
-                write_row(high_half(pair), to, step, n + 12, rows, fresh);
-            }
-        }
-    }
-
-    /// The first eight lanes.
-    ///
-    /// # Safety
-    ///
-    /// AVX-512F.
-    #[inline(always)]
-    unsafe fn low_half(x: __m512) -> __m256 {
-        // SAFETY: the instruction set is present.
-        unsafe { _mm512_castps512_ps256(x) }
-    }
-
-    /// The last eight lanes.
-    ///
-    /// # Safety
-    ///
-    /// AVX-512F.
-    #[inline(always)]
-    unsafe fn high_half(x: __m512) -> __m256 {
-        // SAFETY: the instruction set is present.
-        unsafe { _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(x))) }
-    }
-
-    /// Writes or adds a row of eight elements, if there are so many rows.
-    ///
-    /// # Safety
-    ///
-    /// AVX, and a writable row.
-    #[inline(always)]
-    unsafe fn write_row(new: __m256, to: *mut f32, step: usize, row: usize, rows: usize, fresh: bool) {
-        if row < rows {
-            // SAFETY: the instruction set is present, and the row is there.
-            unsafe {
-                let at = to.add(row * step);
-                _mm256_storeu_ps(at, if fresh { new } else { _mm256_add_ps(_mm256_loadu_ps(at), new) });
-            }
-        }
-    }
-
-    /// Eight rows of eight elements as columns.
-    ///
-    /// # Safety
-    ///
-    /// AVX.
-    #[inline(always)]
-    unsafe fn exchanged([c0, c1, c2, c3, c4, c5, c6, c7]: [__m256; 8]) -> [__m256; 8] {
-        // SAFETY: the instruction set is present.
-        unsafe {
-            let [a0, a1, a2, a3] = quads_of_8([c0, c1, c2, c3]);
-            let [b0, b1, b2, b3] = quads_of_8([c4, c5, c6, c7]);
-            [
-                _mm256_castpd_ps(_mm256_permute2f128_pd::<0x20>(a0, b0)),
-                _mm256_castpd_ps(_mm256_permute2f128_pd::<0x20>(a1, b1)),
-                _mm256_castpd_ps(_mm256_permute2f128_pd::<0x20>(a2, b2)),
-                _mm256_castpd_ps(_mm256_permute2f128_pd::<0x20>(a3, b3)),
-                _mm256_castpd_ps(_mm256_permute2f128_pd::<0x31>(a0, b0)),
-                _mm256_castpd_ps(_mm256_permute2f128_pd::<0x31>(a1, b1)),
-                _mm256_castpd_ps(_mm256_permute2f128_pd::<0x31>(a2, b2)),
-                _mm256_castpd_ps(_mm256_permute2f128_pd::<0x31>(a3, b3)),
-            ]
-        }
-    }
-
-    /// [`Simd::write_rows`] of 8 rows.
-    ///
-    /// # Safety
-    ///
-    /// AVX, and writable rows.
-    #[inline(always)]
-    unsafe fn rows_of_8(columns: [__m256; 8], to: *mut f32, step: usize, rows: usize, fresh: bool) {
-        // SAFETY: handed on.
-        unsafe {
-            for (row, new) in exchanged(columns).into_iter().enumerate() {
-                write_row(new, to, step, row, rows, fresh);
-            }
-        }
-    }
-
-    /// [`Simd::exchange`].
-    ///
-    /// # Safety
-    ///
-    /// AVX, readable rows and writable columns.
-    #[inline(always)]
-    unsafe fn exchange_8([r0, r1, r2, r3, r4, r5, r6, r7]: [*const f32; 8], to: *mut f32, to_step: usize) {
-        // SAFETY: the instruction set is present, and rows and columns are there.
-        unsafe {
-            let rows = [
-                _mm256_loadu_ps(r0),
-                _mm256_loadu_ps(r1),
-                _mm256_loadu_ps(r2),
-                _mm256_loadu_ps(r3),
-                _mm256_loadu_ps(r4),
-                _mm256_loadu_ps(r5),
-                _mm256_loadu_ps(r6),
-                _mm256_loadu_ps(r7),
-            ];
-            for (column, new) in exchanged(rows).into_iter().enumerate() {
-                _mm256_storeu_ps(to.add(column * to_step), new);
-            }
-        }
-    }
-
-    /// [`Simd::widen_pairs`] of 8 words.
-    ///
-    /// # Safety
-    ///
-    /// AVX2, and readable words.
-    #[inline(always)]
-    unsafe fn pairs_8(x: *const f32) -> [__m256; 2] {
-        // SAFETY: the instruction set is present, and the words are there.
-        unsafe {
-            let x = _mm256_loadu_si256(x.cast());
-            let upper = _mm256_and_si256(x, _mm256_set1_epi32(0xffff_0000_u32.cast_signed()));
-            [_mm256_castsi256_ps(_mm256_slli_epi32::<16>(x)), _mm256_castsi256_ps(upper)]
-        }
-    }
-
-    /// [`Simd::widen_pairs`] of 16 words.
-    ///
-    /// # Safety
-    ///
-    /// AVX-512F, and readable words.
-    #[inline(always)]
-    unsafe fn pairs_16(x: *const f32) -> [__m512; 2] {
-        // SAFETY: the instruction set is present, and the words are there.
-        unsafe {
-            let x = _mm512_loadu_si512(x.cast());
-            let upper = _mm512_and_si512(x, _mm512_set1_epi32(0xffff_0000_u32.cast_signed()));
-            [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(x)), _mm512_castsi512_ps(upper)]
-        }
-    }
-
-    /// [`Simd::columns`] by exchanges of halves, which no compiler finds in moves of single elements.
-    ///
-    /// # Safety
-    ///
-    /// The four rows are readable.
-    #[inline(always)]
-    unsafe fn columns_f32(x: *const f32, step: usize) -> [[f32; 4]; 4] {
-        // SAFETY: the rows are readable; vectors and arrays of four elements have the same bytes.
-        unsafe {
-            let (mut a, mut b) = (_mm_loadu_ps(x), _mm_loadu_ps(x.add(step)));
-            let (mut c, mut d) = (_mm_loadu_ps(x.add(2 * step)), _mm_loadu_ps(x.add(3 * step)));
-            _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d);
-            std::mem::transmute::<[__m128; 4], [[f32; 4]; 4]>([a, b, c, d])
-        }
-    }
 }
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::{Avx2F32, Avx2F64, Avx512F32, Avx512F64};

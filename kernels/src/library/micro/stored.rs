@@ -28,21 +28,41 @@ pub(super) trait StoredElement<T: Real> {
     /// The elements of a vector from `x` on.
     unsafe fn load<S: Simd<Elem = T>>(x: *const Self::Stored) -> S::Vector;
 
-    /// The steps of an exchange.
+    /// The steps of [`add_turned`](StoredElement::add_turned).
     const STEPS: usize;
 
-    /// Copies so many steps of eight rows, at a distance of `step`, to columns of eight elements. Only vectors with
-    /// [`Simd::EXCHANGES`].
-    unsafe fn exchange<S: Simd<Elem = T>>(from: *const Self::Stored, step: usize, to: *mut [T; 8]);
+    /// Adds the products of so many steps of as many rows as a vector has lanes, at a distance of `a_row`, by `V` vectors: those
+    /// at `factors` and at one more distance each, the first of two distances, of which the other one is that of their steps.
+    /// Only vectors with [`Simd::TURNS`].
+    unsafe fn add_turned<S: Simd<Elem = T>, const V: usize>(
+        rows: (*const Self::Stored, usize),
+        factors: (*const T, [isize; 2]),
+        sums: &mut [S::Vector; V],
+    );
 
     /// As [`Simd::columns`].
     unsafe fn columns<S: Simd<Elem = T>>(x: *const Self::Stored, step: usize) -> [[T; 4]; 4];
 }
 
-/// The first elements of eight rows at a distance of `step`.
+/// Adds the products of a step of some rows by `V` vectors, given as for [`StoredElement::add_turned`].
+///
+/// # Safety
+///
+/// The instruction set of `S`, and readable factors.
 #[inline(always)]
-pub(super) fn eight_rows<T>(from: *const T, step: usize) -> [*const T; 8] {
-    std::array::from_fn(|row| from.wrapping_add(row * step))
+pub(super) unsafe fn add_step<S: Simd, const V: usize>(
+    column: S::Vector,
+    (factors, [x_vector, x_step]): (*const S::Elem, [isize; 2]),
+    step: usize,
+    sums: &mut [S::Vector; V],
+) {
+    for (vector, sum) in sums.iter_mut().enumerate() {
+        // SAFETY: by the contract of this function.
+        unsafe {
+            let factor = S::splat(factors.offset(vector as isize * x_vector + step as isize * x_step));
+            *sum = S::mul_add(column, factor, *sum);
+        }
+    }
 }
 
 /// Elements that are computed with as they are.
@@ -66,9 +86,17 @@ impl<T: Real> StoredElement<T> for AsStored {
     const STEPS: usize = 8;
 
     #[inline(always)]
-    unsafe fn exchange<S: Simd<Elem = T>>(from: *const T, step: usize, to: *mut [T; 8]) {
+    unsafe fn add_turned<S: Simd<Elem = T>, const V: usize>(
+        (from, a_row): (*const T, usize),
+        factors: (*const T, [isize; 2]),
+        sums: &mut [S::Vector; V],
+    ) {
         // SAFETY: see the impl.
-        unsafe { S::exchange(eight_rows(from, step), to.cast(), 8) }
+        unsafe {
+            for (step, column) in S::turned(from, a_row * size_of::<T>()).into_iter().enumerate() {
+                add_step::<S, V>(column, factors, step, sums);
+            }
+        }
     }
 
     #[inline(always)]
@@ -98,31 +126,21 @@ impl<const F16: bool> StoredElement<f32> for Widened<F16> {
         unsafe { S::widen::<F16>(x) }
     }
 
-    // Words of two `bf16` are exchanged as one.
-    const STEPS: usize = if F16 { 8 } else { 16 };
+    // Words of two elements are turned as one.
+    const STEPS: usize = 16;
 
     #[inline(always)]
-    unsafe fn exchange<S: Simd<Elem = f32>>(from: *const u16, step: usize, to: *mut [f32; 8]) {
-        let mut words = [[0.0; 8]; 8];
-        let rows = eight_rows(from, step);
-        // SAFETY: see the impl; vectors with exchanges have eight lanes.
+    unsafe fn add_turned<S: Simd<Elem = f32>, const V: usize>(
+        (from, a_row): (*const u16, usize),
+        factors: (*const f32, [isize; 2]),
+        sums: &mut [S::Vector; V],
+    ) {
+        // SAFETY: see the impl.
         unsafe {
-            if F16 {
-                for (row, from) in words.iter_mut().zip(rows) {
-                    S::store(row.as_mut_ptr(), S::widen::<F16>(from));
-                }
-                S::exchange(eight_rows(words.as_ptr().cast(), 8), to.cast(), 8);
-                return;
-            }
-            let pairs = std::array::from_fn(
-                #[inline(always)]
-                |row| rows[row].cast(),
-            );
-            S::exchange(pairs, words.as_mut_ptr().cast(), 8);
-            for (n, words) in words.iter().enumerate() {
-                for (half, numbers) in S::widen_pairs(words.as_ptr()).into_iter().enumerate() {
-                    S::store(to.add(2 * n + half).cast(), numbers);
-                }
+            for (pair, words) in S::turned(from.cast(), a_row * size_of::<u16>()).into_iter().enumerate() {
+                let [first, second] = S::widen_pairs::<F16>(words);
+                add_step::<S, V>(first, factors, 2 * pair, sums);
+                add_step::<S, V>(second, factors, 2 * pair + 1, sums);
             }
         }
     }

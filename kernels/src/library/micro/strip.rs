@@ -71,6 +71,12 @@ pub(super) struct Column<A, T> {
 }
 
 impl<A, T> Column<A, T> {
+    /// The steps of each chain.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<A, T> {
+        let (steps, depth) = (self.steps, self.depth);
+        (0..steps).step_by(depth).map(move |start| start..start.saturating_add(depth).min(steps))
+    }
+
     /// One of its vectors alone.
     pub(super) fn vector(&self, vector: usize) -> Column<A, T> {
         let (x, c) =

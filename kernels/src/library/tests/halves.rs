@@ -51,7 +51,7 @@ fn halves_times_vectors_have_the_bits_of_singles() {
             for (dtype, is_turned) in
                 [(DType::F16, false), (DType::F16, true), (DType::Bf16, false), (DType::Bf16, true)]
             {
-                for [m, n] in [[lines, 1], [1, lines], [2, lines], [5, lines], [8, lines]] {
+                for [m, n] in [[lines, 1], [1, lines], [2, lines], [5, lines], [8, lines], [11, lines], [16, lines]] {
                     let mut op = MatMul::contiguous(dtype, &[], [m, n, k]);
                     let (matrix, [rows, columns]) = if n == 1 { (&mut op.a, [m, k]) } else { (&mut op.b, [k, n]) };
                     if is_turned {
@@ -78,7 +78,7 @@ fn halves_times_vectors_have_the_bits_of_singles() {
             }
         }
     }
-    assert_eq!(n_cut, 140 * Level::available().count());
+    assert_eq!(n_cut, 196 * Level::available().count());
 }
 
 #[test]
