@@ -1,5 +1,9 @@
 //! Accesses that together have neighbours: the words of short rows, each of which is an access of its own.
 
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
 use crate::ir::{Affine, Inst, Kernel, operation};
 
 /// The longest rows.
@@ -22,37 +26,43 @@ pub(crate) fn interleaved_loads(kernel: &Kernel, axis: Option<usize>, least: usi
         Inst::Load(param, at) => Some((param.index(), at)),
         Inst::Const(_) | Inst::Index(_) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!() => None,
     });
-    interleaved(kernel, axis, &loads.collect::<Vec<_>>(), least)
+    interleaved(kernel, axis, loads, least)
 }
 
 /// As [`interleaved_loads`], of each store.
 pub(crate) fn interleaved_stores(kernel: &Kernel, axis: Option<usize>, least: usize) -> Vec<Option<Interleaved>> {
     let stores = kernel.stores.iter().map(|store| Some((store.param.index(), &store.at)));
-    interleaved(kernel, axis, &stores.collect::<Vec<_>>(), least)
+    interleaved(kernel, axis, stores, least)
 }
 
 /// Words at a distance of as many as there are accesses, each beside the next.
-fn interleaved(
-    kernel: &Kernel,
+fn interleaved<'k>(
+    kernel: &'k Kernel,
     axis: Option<usize>,
-    accesses: &[Option<(usize, &Affine)>],
+    accesses: impl Iterator<Item = Option<(usize, &'k Affine)>> + Clone,
     least: usize,
 ) -> Vec<Option<Interleaved>> {
-    let way_of = |&access: &Option<(usize, &Affine)>| {
-        let (param, at) = access?;
-        let ways = axis.map(|axis| at.stride(axis)).and_then(|stride| usize::try_from(stride).ok())?;
+    // The accesses of a parameter that have the same strides, by their first elements.
+    let mut sets: FxHashMap<(usize, &[i64]), BTreeMap<i64, usize>> = FxHashMap::default();
+    let ways_of = |param: usize, at: &Affine| {
+        let ways = usize::try_from(at.stride(axis?)).ok()?;
         let is_word = kernel.params[param].dtype.size() == 4;
-        (is_word && (least..=MOST_WAYS).contains(&ways)).then_some(())?;
-        let place_of = |&other: &Option<(usize, &Affine)>| {
-            other.filter(|(of, other)| *of == param && other.strides == at.strides).map(|(_, other)| other.offset)
-        };
-        let places = accesses.iter().map(place_of);
-        // The accesses from a multiple of the distance on, so that no two sets share one.
-        let begin = places.clone().flatten().min()?;
-        let begin = at.offset - (at.offset - begin) % ways as i64;
-        let of_way = |way: usize| places.clone().position(|place| place == Some(begin + way as i64));
-        let all: Vec<usize> = (0..ways).map(of_way).collect::<Option<_>>()?;
-        Some(Interleaved { first: all[0], ways, way: (at.offset - begin) as usize })
+        (is_word && (least..=MOST_WAYS).contains(&ways)).then_some(ways)
     };
-    accesses.iter().map(way_of).collect()
+    for (n, access) in accesses.clone().enumerate() {
+        if let Some((param, at)) = access.filter(|&(param, at)| ways_of(param, at).is_some()) {
+            sets.entry((param, &at.strides)).or_default().entry(at.offset).or_insert(n);
+        }
+    }
+    let way_of = |access: Option<(usize, &'k Affine)>| {
+        let (param, at) = access?;
+        let ways = ways_of(param, at)?;
+        let set = sets.get(&(param, &at.strides[..]))?;
+        // The accesses from a multiple of the distance on, so that no two rows share one.
+        let (&least, _) = set.first_key_value()?;
+        let begin = at.offset - (at.offset - least) % ways as i64;
+        let has_all = set.range(begin..begin + ways as i64).count() == ways;
+        has_all.then(|| Interleaved { first: set[&begin], ways, way: (at.offset - begin) as usize })
+    };
+    accesses.map(way_of).collect()
 }

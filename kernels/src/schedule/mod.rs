@@ -66,7 +66,7 @@ pub(crate) enum Source {
 }
 
 /// The largest stride whose elements are picked from vectors of neighbours.
-const NEAR: i64 = 8;
+pub(crate) const NEAR: i64 = 8;
 
 /// How the points of a nest are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

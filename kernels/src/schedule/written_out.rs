@@ -14,7 +14,8 @@ use crate::simplify::builder_like;
 /// The longest axis that is written out: rows of words are turned as a whole.
 const LONGEST: usize = MOST_WAYS;
 
-/// The longest axis along which elements of so many bytes are written out.
+/// The longest axis along which elements of so many bytes are written out. Those that are no words are read and written one by
+/// one, which takes longer than rows as vectors where these fill whole vectors.
 const fn longest_of(bytes: usize) -> usize {
     match bytes {
         4 => LONGEST,
@@ -31,8 +32,8 @@ const MIN_POINTS: usize = if cfg!(test) { 16 } else { 1 << 8 };
 const MANY_KEPT: usize = 512;
 /// Instructions of all copies at most.
 const MOST_INSTS: u64 = 1 << 10;
-/// Instructions for each access from which on rows of four elements or more are written out: of elements that are stored, in
-/// short rows and in those of more than eight, and of others.
+/// Instructions for each access from which on rows of four elements or more are written out: of words that are stored, in rows
+/// of at most eight; of other elements that are stored; and of elements that are not.
 const HEAVY: usize = 3;
 const HEAVY_LONG: usize = 6;
 const HEAVY_SUMMED: usize = 3;
@@ -72,8 +73,24 @@ pub(super) fn with_short_axis_written_out(kernel: &Kernel) -> Option<Kernel> {
     let column = kept.checked_sub(1).filter(|_| stores_elements(kernel));
     let mut candidates = (kept..=last).rev().chain(column).filter(|&axis| is_short(axis) && is_large(axis));
     // The last kept axis beside a column is the one before it.
-    let has_rows = |axis: usize| (kept.saturating_sub(2)..=last).any(|rows| is_walked(axis, rows));
-    candidates.find(|&axis| pays(axis) && has_rows(axis)).map(|axis| written_out(kernel, axis))
+    let is_of_rows = |axis: usize| {
+        let mut rows = (kept.saturating_sub(2)..=last).filter(|&rows| is_walked(axis, rows)).peekable();
+        rows.peek()?;
+        let written = written_out(kernel, axis);
+        // The elements of long rows are only near each other if the vectors lie along the rows.
+        let is_near = kernel.axes[axis].extent <= NEAR as usize;
+        let lanes = vector_axis(&written, kept - usize::from(axis < kept));
+        (is_near || rows.any(|rows| lanes == Some(rows - usize::from(axis < rows)))).then_some(written)
+    };
+    candidates.find_map(|axis| if pays(axis) { is_of_rows(axis) } else { None })
+}
+
+/// The axis of a kernel with so many kept ones that has the vectors.
+fn vector_axis(kernel: &Kernel, kept: usize) -> Option<usize> {
+    match super::traversal(kernel, kept) {
+        Traversal::Rows => kernel.axes.len().checked_sub(1),
+        Traversal::Flat | Traversal::Columns { .. } | Traversal::Tile => kept.checked_sub(1),
+    }
 }
 
 /// Whether rows of four elements or more, which have vectors of their own, are better written out: where an element takes
@@ -90,7 +107,9 @@ fn is_heavy(kernel: &Kernel, axis: usize) -> bool {
         }
     }
     let n_stores = kernel.stores.iter().filter(|store| store.at.stride(axis) != 0).count();
-    let heavy = if kernel.axes[axis].extent <= NEAR as usize { HEAVY } else { HEAVY_LONG };
+    let is_of_words =
+        accesses(kernel).all(|(param, at)| at.stride(axis) == 0 || kernel.params[param].dtype.size() == 4);
+    let heavy = if is_of_words && kernel.axes[axis].extent <= NEAR as usize { HEAVY } else { HEAVY_LONG };
     cost >= if n_stores == 0 { HEAVY_SUMMED * n_loads } else { heavy * (n_loads + n_stores) }
 }
 
@@ -265,6 +284,29 @@ mod tests {
         assert!(checked(&rows(3, 40, "i32", true, 0)).is_none(), "rows that lie apart");
         assert!(checked(&rows(3, 3, "u8", true, 0)).is_none(), "short elements");
         assert!(checked(&rows(3, 3, "u8", true, 20)).is_some(), "short elements that take long");
+    }
+
+    /// Long rows are written out only if they become neighbours of vectors' elements.
+    #[test]
+    fn vectors_lie_along_long_rows() {
+        let text = |len: usize| {
+            let steps: String = (2..42).map(|id| format!("%{id} = mul %{}, %0\n", id - 1)).collect();
+            format!(
+                "kernel (p0: i32[{}], p1: i32[40] out) {{
+                    axes a0 = 40, a1 = 25 reduced, a2 = {len} reduced
+                    %0 = load p0[a0 * {len} + a1 * {} + a2]
+                    %1 = add %0, %0
+                    {steps}
+                    %42 = reduce sum %41
+                    store p1[a0], %42
+                }}",
+                1000 * len,
+                40 * len
+            )
+        };
+        for (len, is_written) in [(6, true), (12, false)] {
+            assert_eq!(checked(&text(len)).is_some(), is_written, "{len}");
+        }
     }
 
     /// Rows of three that are summed with others, with what all rows share and what each row has.

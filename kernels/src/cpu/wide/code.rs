@@ -248,8 +248,9 @@ pub(super) enum Code {
         frame: i32,
         memory: ElementAddress,
     },
-    /// Rows of so many words, which lie one after the other from `memory + position * columns` words on, to vectors that lie one
-    /// after the other in the frame, one for each column; or from there, unless it `loads`.
+    /// Rows of as many words as there are columns, which follow one another from `memory + position * columns` words on, and
+    /// vectors that follow one another in the frame, one for each column: the vectors are made of the rows if it `loads`, and
+    /// the rows of the vectors if not.
     Turn {
         parts: [Virtual; 5],
         columns: usize,

@@ -13,7 +13,7 @@ use super::code::{
 use super::emit::{VirtualRegs, WideEmitter, WideVal, is_wide};
 use super::encode::{Constant, Len, RSP};
 use super::ops::{self, Op};
-use super::strided::{MIN_TURNED, MIN_TURNED_PICKED};
+use super::strided::min_turned;
 use crate::ir::Compare;
 
 /// The elements that are left of a row where they are fewer than a vector has.
@@ -418,7 +418,7 @@ impl WideEmitter {
 
     /// Writes vectors of words that lie in the frame in turn, word by word.
     pub(super) fn store_interleaved(&mut self, ways: usize, frame: i32, memory: ElementAddress) {
-        if ways >= if self.level.has_masks() { MIN_TURNED_PICKED } else { MIN_TURNED } {
+        if ways >= min_turned(self.level) {
             return self.turn(ways, frame, memory, false);
         }
         let [made, before] = [(); 2].map(|()| self.vector());

@@ -14,17 +14,14 @@ use super::memory::{StripSums, Tail};
 use super::ops;
 use super::positions::{PaddedRow, Positions, short_position};
 use super::regs::Registers;
-use super::strided::{MIN_TURNED, MIN_TURNED_PICKED};
+use super::strided::min_turned;
 use crate::ir::{Affine, Binary, Compare, Inst, Kernel, Param, Store, ValueId, operation};
 use crate::schedule::{
-    FormPointer, Interleaved, LoopForm, LoopStep, Nest, Traversal, interleaved_loads, interleaved_stores,
+    FormPointer, Interleaved, LoopForm, LoopStep, NEAR, Nest, Traversal, interleaved_loads, interleaved_stores,
 };
 
 /// Registers for pointers and counters.
 const CELLS: [u8; 9] = [8, 9, 10, 11, 3, 5, 12, 13, 14];
-
-/// The largest distance of the elements of a store alone that lie near each other.
-const NEAR: u64 = 8;
 
 /// Instructions of a kernel that stores elements far apart, at least.
 const LEAST_SCATTERED: usize = 64;
@@ -55,7 +52,7 @@ pub(super) struct WideLoops<'a> {
     pub(super) values: Vec<Option<WideVal>>,
     pub(super) group_values: Vec<Vec<Option<WideVal>>>,
     /// The row that is computed, of those side by side along the last axis.
-    pub(super) row: i32,
+    row: i32,
     /// The sums of each reduction.
     pub(super) accumulators: Vec<Vec<Virtual>>,
     /// Of each reduction, where its sums lie in the frame while they wait for the next row.
@@ -95,11 +92,11 @@ impl<'a> WideLoops<'a> {
         let kernel = &nest.kernel;
         is_within_reach(nest, form.axis).then_some(())?;
         let positions = Positions::of(form, e.level.has_masks());
-        // Other loads at a distance, and stores with masks, are whole vectors as well.
-        let least = |with_masks: usize| if e.level.has_masks() { with_masks } else { MIN_TURNED };
-        let interleaved = interleaved_stores(kernel, form.axis, least(2));
+        // With masks there are permutations of two vectors, by which few columns become whole vectors.
+        let least = min_turned(e.level);
+        let interleaved = interleaved_stores(kernel, form.axis, if e.level.has_masks() { 2 } else { least });
         (!scatters_most(nest, form.axis, &interleaved)).then_some(())?;
-        let turned = interleaved_loads(kernel, form.axis, least(MIN_TURNED_PICKED));
+        let turned = interleaved_loads(kernel, form.axis, least);
         let mut loops = WideLoops {
             e,
             nest,
@@ -500,6 +497,16 @@ impl<'a> WideLoops<'a> {
     pub(super) fn open(&mut self, groups: Vec<VectorGroup>) {
         self.group_values = vec![vec![None; self.kernel.insts.len()]; groups.len()];
         self.groups = groups;
+        self.forget_columns();
+    }
+
+    /// Computes another one of the rows side by side from here on.
+    pub(super) fn go_to_row(&mut self, row: i32) {
+        self.row = row;
+        self.forget_columns();
+    }
+
+    fn forget_columns(&mut self) {
         self.columns.values_mut().for_each(|(_, is_there)| *is_there = false);
     }
 
@@ -594,7 +601,7 @@ fn needless(form: &LoopForm<'_>, positions: &Positions) -> Vec<bool> {
 
 /// Whether a kernel is quickly computed and stores elements that lie far apart: code of four lanes does that as fast.
 fn scatters_most(nest: &Nest, axis: Option<usize>, interleaved: &[Option<Interleaved>]) -> bool {
-    let is_far = |store: &Store| axis.is_some_and(|axis| store.at.stride(axis).unsigned_abs() > NEAR);
+    let is_far = |store: &Store| axis.is_some_and(|axis| store.at.stride(axis).unsigned_abs() > NEAR as u64);
     let scatters = nest.kernel.stores.iter().zip(interleaved).any(|(store, set)| set.is_none() && is_far(store));
     scatters && nest.kernel.insts.len() < LEAST_SCATTERED
 }

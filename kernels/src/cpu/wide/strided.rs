@@ -1,7 +1,8 @@
 //! Elements at equal distances along a row: as one vector, picked from whole vectors of neighbours, and back to memory.
 //!
-//! Reads no byte behind the last element: the last vector ends with it. Writes elements one by one.
+//! Reads and writes no byte beside the elements: of neighbours, the last vector ends with the last one.
 
+use super::WideIsa;
 use super::branch::R15;
 use super::code::{ElementAddress, LaneCount, MoveWidth, Virtual};
 use super::encode::{Alu, Condition, Constant, Len, Memory, RAX, RDI, RSP, Rm};
@@ -13,9 +14,14 @@ const WORD: usize = 4;
 
 /// Columns that are turned at a time, words of 128 bits.
 const QUAD: usize = 4;
-/// The fewest columns that are turned together, and the fewest where others are picked by permutations of two vectors.
-pub(super) const MIN_TURNED: usize = QUAD;
-pub(super) const MIN_TURNED_PICKED: usize = 6;
+
+/// The fewest columns of rows that are turned together: fewer are picked by permutations of two vectors, where there are any.
+pub(super) const fn min_turned(level: WideIsa) -> usize {
+    match level {
+        WideIsa::Avx2 => QUAD,
+        WideIsa::Avx512 => 6,
+    }
+}
 
 /// The elements at multiples of a stride, and the vectors that have them.
 #[derive(Clone, Copy, Debug)]
@@ -140,22 +146,23 @@ impl Registers {
         let base = self.moved(memory, row);
         let [a, b, c, d, e] = parts.map(|v| self.give(v));
         let n_parts = len.bytes() / (QUAD * WORD);
-        // Row `first` of each four, from a column on.
-        let quad = |part: usize, first: usize, column: usize| {
-            let displacement = base.displacement + (part * QUAD + first) as i32 * row + (column * WORD) as i32;
+        // Four words of a row, which is one of each four rows: that of a part of the vector.
+        let quad = |part: usize, row_of_four: usize, column: usize| {
+            let displacement = base.displacement + (part * QUAD + row_of_four) as i32 * row + (column * WORD) as i32;
             Rm::Memory(Memory { displacement, ..base })
         };
         let vector = |column: usize| Rm::Memory(Memory::at(RSP, frame + (column * len.bytes()) as i32));
         for at in (0..columns).step_by(QUAD) {
             let first = at.min(columns - QUAD);
-            for (n, to) in [a, b, c, d].into_iter().enumerate() {
+            // Lines are rows that are read, or columns that are written as rows.
+            for (line, to) in [a, b, c, d].into_iter().enumerate() {
                 if !loads {
-                    self.write(ops::MOVE, len, to, 0, vector(first + n), None);
+                    self.write(ops::MOVE, len, to, 0, vector(first + line), None);
                     continue;
                 }
-                self.write(ops::MOVE, Len::Bits128, to, 0, quad(0, n, first), None);
+                self.write(ops::MOVE, Len::Bits128, to, 0, quad(0, line, first), None);
                 for part in 1..n_parts {
-                    self.write(ops::INSERT_128, len, to, to, quad(part, n, first), Some(part as u8));
+                    self.write(ops::INSERT_128, len, to, to, quad(part, line, first), Some(part as u8));
                 }
             }
             // The first halves of two, and the second ones.
@@ -163,18 +170,18 @@ impl Registers {
             self.write(ops::SHUFFLE_TWO, len, a, a, Rm::Register(b), Some(0xee));
             self.write(ops::SHUFFLE_TWO, len, b, c, Rm::Register(d), Some(0x44));
             self.write(ops::SHUFFLE_TWO, len, c, c, Rm::Register(d), Some(0xee));
-            for (n, (low, high)) in [(e, b), (e, b), (a, c), (a, c)].into_iter().enumerate() {
-                let words = if n % 2 == 0 { 0x88 } else { 0xdd };
+            for (line, (low, high)) in [(e, b), (e, b), (a, c), (a, c)].into_iter().enumerate() {
+                let words = if line % 2 == 0 { 0x88 } else { 0xdd };
                 self.write(ops::SHUFFLE_TWO, len, d, low, Rm::Register(high), Some(words));
                 if loads {
-                    if first + n >= at {
-                        self.write(ops::STORE, len, d, 0, vector(first + n), None);
+                    if first + line >= at {
+                        self.write(ops::STORE, len, d, 0, vector(first + line), None);
                     }
                     continue;
                 }
-                self.write(ops::STORE, Len::Bits128, d, 0, quad(0, n, first), None);
+                self.write(ops::STORE, Len::Bits128, d, 0, quad(0, line, first), None);
                 for part in 1..n_parts {
-                    self.write(ops::EXTRACT_128, len, d, 0, quad(part, n, first), Some(part as u8));
+                    self.write(ops::EXTRACT_128, len, d, 0, quad(part, line, first), Some(part as u8));
                 }
             }
         }

@@ -227,7 +227,7 @@ impl<'a> WideLoops<'a> {
         let places = (0..n_reductions).flat_map(|n| (0..n_groups).map(move |g| (n, g)));
         let mut sums: Vec<WideVal> = vec![];
         for row in 0..n_rows {
-            self.row = row as i32;
+            self.go_to_row(row as i32);
             self.steps(&self.form.loops[self.innermost()].steps)?;
             let made = places.clone().enumerate().map(|(at, (n, g))| {
                 let sum = sums.get(at).cloned().unwrap_or_else(|| self.load_sum(n, g));
@@ -236,7 +236,7 @@ impl<'a> WideLoops<'a> {
             });
             sums = made.collect::<Option<_>>()?;
         }
-        self.row = 0;
+        self.go_to_row(0);
         for ((n, g), sum) in places.zip(sums) {
             let to = self.strip_sum(n, g);
             self.e.store(&WideVal::new(self.dtype_of_sum(n), sum.regs), to, None);

@@ -65,9 +65,12 @@ impl<T: Real> Kernels<T> {
     }
 
     /// The most vectors for which rows that lie apart are turned in registers rather than to panels: a group of them, or two
-    /// if the matrix comes from memory, where a pass more takes less time than panels.
+    /// if the matrix comes from memory, where one more pass takes less time than panels.
     fn most_turned(&self, extents: [usize; 2]) -> usize {
-        self.turned_vectors * if is_far(extents) { 2 } else { 1 }
+        match self.turned_vectors {
+            1 => 1,
+            group => group * if is_far(extents) { 2 } else { 1 },
+        }
     }
 }
 
@@ -77,8 +80,8 @@ impl Engine {
     ///
     /// # Safety
     ///
-    /// [`Kernels::is_streamed`] holds; `a` has `rows` rows of `k` steps and `x` a row of as many steps for each vector; `c` is writable
-    /// for the sums, and nobody else uses these.
+    /// [`Kernels::is_streamed`] holds; `a` has `rows` rows of `k` steps and `x` a row of as many steps for each vector; `c` is
+    /// writable for the sums, and nobody else uses these.
     pub(crate) unsafe fn multiply_column<T: Real>(
         &self,
         extents: ColumnExtents,
@@ -97,7 +100,9 @@ impl Engine {
     pub(crate) fn has_half_columns(&self, extents: ColumnExtents, a_row: usize) -> bool {
         let ColumnExtents { rows, k, vectors } = extents;
         let kernels = f32::kernels(self.level);
-        let has_few = if a_row == 1 { rows >= WIDE && vectors <= GROUP } else { vectors <= 2 * kernels.turned_vectors };
+        // Two groups take less time than single precision in memory.
+        let most = if a_row == 1 { GROUP } else { 2 * kernels.turned_vectors };
+        let has_few = vectors <= most && (a_row != 1 || rows >= WIDE);
         let is_streamed = rows >= FEW_ROWS && k > 0 && vectors > 0 && (vectors == 1 || has_few);
         is_streamed && kernels.half_columns.is_some()
     }

@@ -1,5 +1,5 @@
-//! What [`Simd`](super::simd::Simd) does by several instructions of x86-64: rows and columns of registers exchanged, and 16-bit
-//! floats made wide.
+//! Several instructions of x86-64 for one operation of [`Simd`](super::simd::Simd): rows and columns of registers exchanged,
+//! and 16-bit floats made wide.
 
 use std::arch::x86_64::*;
 

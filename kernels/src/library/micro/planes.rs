@@ -261,6 +261,7 @@ pub(super) unsafe fn spread<S: Simd>(x: &Deinterleave<S::Elem>) {
         }
     }
 }
+
 /// The first elements of eight rows at a distance of `step`.
 #[inline(always)]
 fn eight_rows<T>(from: *const T, step: usize) -> [*const T; 8] {

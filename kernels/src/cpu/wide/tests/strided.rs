@@ -1,6 +1,8 @@
 //! Elements at equal distances: those of a store alone, and of stores that write neighbours together.
 
 use super::*;
+use crate::cpu::wide::strip::{rows_side_by_side, strips};
+use crate::ir::evaluate;
 
 /// Each element times numbers, of which `ways` are stored `pitch` elements apart, a row beside the other; with a long
 /// formula.
@@ -75,6 +77,78 @@ fn loads_at_a_distance_have_the_bits_of_cranelift() {
                 }
             }
         }
+    }
+}
+
+/// Short rows of `pitch` elements that follow one another at these strides along a kept axis and a reduced one: for each kept
+/// point the sum of their weighted sums, and the largest of their second elements.
+fn sums_of_short_rows([kept, reduced]: [usize; 2], pitch: i64, strides: [i64; 2]) -> Kernel {
+    let k = KernelBuilder::new();
+    let last = (kept as i64 - 1) * strides[0] + (reduced as i64 - 1) * strides[1] + pitch;
+    let x = k.param(DType::F32, last as usize, false);
+    let [y, z] = [(); 2].map(|()| k.param(DType::F32, kept, true));
+    k.axis(kept, false);
+    k.axis(reduced, true);
+    let elements: Vec<_> = (0..pitch).map(|way| k.load(x, Affine::new(way, &strides))).collect();
+    let of_row = elements.iter().enumerate().fold(elements[0], |sum, (c, &x)| sum * 0.5 + x * (c as f64 + 1.0));
+    k.store(y, Affine::new(0, &[1, 0]), of_row.reduce(ReductionOp::Sum));
+    k.store(z, Affine::new(0, &[1, 0]), elements[1].reduce(ReductionOp::Max));
+    k.finish()
+}
+
+/// Rows side by side, each of which has short rows of its own, and rows along which vectors lie.
+#[test]
+fn sums_of_short_rows_have_the_bits_of_cranelift() {
+    let (mut n_wide, mut n_side_by_side) = (0, 0);
+    for pitch in 4..=9 {
+        for [kept, reduced] in [[300, 20], [1030, 64], [40, 100], [3, 1000]] {
+            for strides in [[pitch, pitch * kept as i64], [pitch * reduced as i64, pitch]] {
+                let kernel = sums_of_short_rows([kept, reduced], pitch, strides);
+                let (inputs, name) = (random_inputs(&kernel, 9), format!("{kept}, {reduced} of {pitch}, {strides:?}"));
+                for (nest, level) in
+                    schedule(&kernel).nests.iter().flat_map(|nest| levels().into_iter().map(move |level| (nest, level)))
+                {
+                    let form = strips(nest, level);
+                    n_side_by_side += usize::from(form.is_some_and(|form| rows_side_by_side(&form) > 1));
+                }
+                n_wide += check(&kernel, &inputs, &name);
+            }
+        }
+    }
+    assert!(n_wide > 80 * levels().len() && n_side_by_side > 2 * levels().len(), "{n_wide}, {n_side_by_side}");
+}
+
+/// Rows of words that are written over those that are read.
+#[test]
+#[cfg(unix)]
+fn short_rows_are_written_in_place() {
+    for (n, ways) in [16, 33, 100].into_iter().flat_map(|n| (2..=17).map(move |ways| (n, ways))) {
+        let k = KernelBuilder::new();
+        let len = n * ways as usize;
+        let [x, y] = [false, true].map(|written| k.param(DType::F32, len, written));
+        k.axis(n, false);
+        let elements: Vec<_> = (0..ways).map(|way| k.load(x, Affine::new(way, &[ways]))).collect();
+        for (way, &element) in elements.iter().enumerate() {
+            let value = (1..12).fold(element, |value, c| value * f64::from(c) + element);
+            k.store(y, Affine::new(way as i64, &[ways]), value);
+        }
+        let kernel = k.finish();
+        let (inputs, schedule) = (random_inputs(&kernel, ways as u64), schedule(&kernel));
+        let (expected, _) = run_functions(&kernel, &schedule, &narrow_functions(&schedule), &inputs, 1, false);
+        for level in levels() {
+            let name = format!("{n} rows of {ways} at {level:?}");
+            let (functions, n_wide) = functions(&schedule, level, u32::MAX, &name);
+            let made = run_guarded(&kernel, &schedule, &functions, &inputs, true, true);
+            compare(&kernel, &made, &expected, 0.0, &name);
+            assert_eq!(n_wide, 1, "{name}");
+        }
+        let narrow = run_guarded(&kernel, &schedule, &narrow_functions(&schedule), &inputs, true, true);
+        compare(&kernel, &narrow, &expected, 0.0, "in place by Cranelift");
+        // Cranelift's own code against the definition.
+        let mut results = [vec![0; 4 * len]];
+        let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
+        evaluate(&kernel, &inputs, &mut results.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+        compare(&kernel, &expected, &results, 1e-6, "Cranelift and the evaluator");
     }
 }
 
