@@ -14,7 +14,7 @@ use super::stored::StoredElement;
 use super::strip::{Column, GROUP, most_vectors, strip};
 use super::sums::add_up;
 use super::tile::Shortest;
-use super::turned::{SHORT, last_rows, turned_rows};
+use super::turned::{SHORT, last_rows};
 use super::{Kernels, Real, block_depth, with_scratch};
 use crate::library::view::vectorized;
 
@@ -32,6 +32,9 @@ const SPARSE: usize = 256 << 10;
 
 /// Computes the rows of a column.
 pub(super) type ColumnKernel<A, T> = unsafe fn(&Column<A, T>);
+
+/// One for rows that are neighbours in memory, and one for those whose steps are: compilers find registers for each alone.
+pub(super) type ColumnKernels<A, T> = [ColumnKernel<A, T>; 2];
 
 /// A matrix from its first element on, and the distances of its rows and steps, one of which is 1.
 struct ColumnMatrix<A> {
@@ -93,7 +96,7 @@ impl Engine {
         let (a, a_row, a_step) = a.parts();
         let matrix = ColumnMatrix { a, a_row: a_row.unsigned_abs(), a_step: a_step.unsigned_abs() };
         // SAFETY: handed on.
-        unsafe { self.multiply_column_by(T::kernels(self.level).column, extents, &matrix, x, c, done) };
+        unsafe { self.multiply_column_by(T::kernels(self.level).columns, extents, &matrix, x, c, done) };
     }
 
     /// Whether [`Engine::multiply_half_columns`] has code for these extents, with rows at such a distance.
@@ -131,24 +134,24 @@ impl Engine {
             last([rows, k], [a_row, a_step]) < matrix.len() && last([vectors, k], [x_vector, x_step]) < x.len();
         assert!((a_row == 1 || a_step == 1) && has_all, "{extents:?} of {} and {} elements", matrix.len(), x.len());
         assert_eq!(sums.len(), rows * vectors, "a sum for each row and vector");
-        let kernel = f32::kernels(self.level).half_columns.expect("code for 16-bit floats")[usize::from(is_f16)];
+        let kernels = f32::kernels(self.level).half_columns.expect("code for 16-bit floats")[usize::from(is_f16)];
         let matrix = ColumnMatrix { a: matrix.as_ptr(), a_row, a_step };
         // SAFETY: the matrix and the vectors have the elements that their strides reach, and there is a sum for each row and
-        // vector; the kernel is that of the elements.
+        // vector; the kernels are those of the elements.
         unsafe {
             let x = Strided::new(x.as_ptr(), x_vector.cast_signed(), x_step.cast_signed());
-            self.multiply_column_by(kernel, extents, &matrix, &x, sums.as_mut_ptr(), &|_| {});
+            self.multiply_column_by(kernels, extents, &matrix, &x, sums.as_mut_ptr(), &|_| {});
         }
     }
 
-    /// Multiplies by a kernel.
+    /// Multiplies by one of two kernels.
     ///
     /// # Safety
     ///
-    /// As [`Engine::multiply_column`]; the kernel is one of this level.
+    /// As [`Engine::multiply_column`]; the kernels are those of this level.
     unsafe fn multiply_column_by<A: Sync, T: Real>(
         &self,
-        kernel: ColumnKernel<A, T>,
+        kernels: ColumnKernels<A, T>,
         extents: ColumnExtents,
         matrix: &ColumnMatrix<A>,
         x: &Strided<T>,
@@ -156,6 +159,7 @@ impl Engine {
         done: &(dyn Fn(Range<usize>) + Sync),
     ) {
         let ColumnExtents { rows, k, vectors } = extents;
+        let kernel = kernels[usize::from(matrix.a_row != 1)];
         let tasks = match matrix.a_row {
             1 => PartTasks::of_blocks([rows, vectors, k], WIDE, self.divides),
             _ => PartTasks::new([rows, vectors, k], FEW_ROWS),
@@ -256,7 +260,7 @@ impl Engine {
     }
 }
 
-/// Computes all rows.
+/// Computes all rows, which are neighbours in memory.
 ///
 /// # Safety
 ///
@@ -265,14 +269,6 @@ impl Engine {
 pub(super) unsafe fn column<S: Simd, P: StoredElement<S::Elem>>(x: &Column<P::Stored, S::Elem>) {
     // SAFETY: rows and steps inside the operands.
     unsafe {
-        if x.a_row != 1 {
-            // Each tile has rows of its own, which are read along the memory.
-            let mut i = 0;
-            while i < x.rows {
-                i += turned_rows::<S, P>(x, i);
-            }
-            return;
-        }
         // The rows of a step lie in the same cache lines, which stay near while all tiles of a block read them.
         for steps in x.blocks() {
             let mut i = 0;

@@ -51,7 +51,7 @@ use std::ops::{Add, Range};
 
 pub(crate) use attention::{HeadGradients, HeadOperand, HeadResult, HeadTerms, Heads};
 pub(crate) use column::ColumnExtents;
-use column::ColumnKernel;
+use column::{ColumnKernel, ColumnKernels};
 use depthwise::{DepthwiseGradient, DepthwiseSums};
 pub(crate) use depthwise::{DepthwiseTaps, has_vectors, whole_vectors};
 pub(crate) use direct::{ConvPart, DirectConv};
@@ -191,9 +191,9 @@ pub(crate) struct Kernels<T> {
     /// Computes a small product.
     unpacked: unsafe fn(&Unpacked<T>),
     /// Computes a matrix times some vectors.
-    column: ColumnKernel<T, T>,
+    columns: ColumnKernels<T, T>,
     /// The same of a matrix of bits of `bf16`, and of `f16`, where there are instructions that convert them.
-    half_columns: Option<[ColumnKernel<u16, T>; 2]>,
+    half_columns: Option<[ColumnKernels<u16, T>; 2]>,
     /// The most vectors for which rows of a matrix are turned to lanes at once.
     turned_vectors: usize,
     /// Computes a product of few columns.
@@ -347,6 +347,12 @@ macro_rules! kernels {
         }
 
         #[target_feature(enable = $features)]
+        unsafe fn turned(x: &Column<Elem, Elem>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { turned::turned::<$vector, stored::AsStored>(x) }
+        }
+
+        #[target_feature(enable = $features)]
         unsafe fn narrow(x: &Narrow<Elem>) {
             // SAFETY: handed on; the features are enabled here.
             unsafe { narrow::narrow::<$vector>(x) }
@@ -379,7 +385,7 @@ macro_rules! kernels {
             depthwise_sums,
             depthwise_gradient,
             unpacked,
-            column,
+            columns: [column, turned],
             half_columns: None,
             turned_vectors: turned::most_vectors::<$vector>(),
             narrow,
@@ -432,8 +438,16 @@ macro_rules! half_columns {
             unsafe { column::column::<$vector, stored::Widened<F16>>(x) }
         }
 
-        is_x86_feature_detected!("f16c")
-            .then_some([half_column::<false> as ColumnKernel<u16, f32>, half_column::<true>])
+        #[target_feature(enable = $features)]
+        unsafe fn turned_half<const F16: bool>(x: &Column<u16, f32>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { turned::turned::<$vector, stored::Widened<F16>>(x) }
+        }
+
+        is_x86_feature_detected!("f16c").then_some([
+            [half_column::<false> as ColumnKernel<u16, f32>, turned_half::<false>],
+            [half_column::<true>, turned_half::<true>],
+        ])
     }};
 }
 
@@ -453,7 +467,10 @@ fn portable<T: Real, const N: usize>() -> Kernels<T> {
         depthwise_sums: depthwise::depthwise_sums::<simd::Portable<T, N>>,
         depthwise_gradient: depthwise::depthwise_gradient::<simd::Portable<T, N>>,
         unpacked: small::unpacked::<simd::Portable<T, N>>,
-        column: column::column::<simd::Portable<T, N>, stored::AsStored>,
+        columns: [
+            column::column::<simd::Portable<T, N>, stored::AsStored>,
+            turned::turned::<simd::Portable<T, N>, stored::AsStored>,
+        ],
         half_columns: None,
         turned_vectors: turned::most_vectors::<simd::Portable<T, N>>(),
         narrow: narrow::narrow::<simd::Portable<T, N>>,

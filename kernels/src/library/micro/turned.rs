@@ -33,16 +33,23 @@ pub(super) const fn most_vectors<S: Simd>() -> usize {
 /// Lanes of a vector at most.
 const LANES: usize = 16;
 
-/// All steps of some rows from `i` on, for all vectors; returns the number of rows.
+/// Computes all rows, whose steps are neighbours in memory: each tile has rows of its own, which are read along it.
 ///
 /// # Safety
 ///
 /// The instruction set of `S`; steps are neighbours in memory, and operands and result are valid for rows, steps and vectors.
 #[inline(always)]
-pub(super) unsafe fn turned_rows<S: Simd, P: StoredElement<S::Elem>>(
-    x: &Column<P::Stored, S::Elem>,
-    i: usize,
-) -> usize {
+pub(super) unsafe fn turned<S: Simd, P: StoredElement<S::Elem>>(x: &Column<P::Stored, S::Elem>) {
+    let mut i = 0;
+    while i < x.rows {
+        // SAFETY: handed on.
+        i += unsafe { turned_rows::<S, P>(x, i) };
+    }
+}
+
+/// All steps of some rows from `i` on, for all vectors; returns the number of rows.
+#[inline(always)]
+unsafe fn turned_rows<S: Simd, P: StoredElement<S::Elem>>(x: &Column<P::Stored, S::Elem>, i: usize) -> usize {
     let left = x.rows - i;
     // SAFETY: no more rows than are left.
     unsafe {
