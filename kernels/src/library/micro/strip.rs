@@ -85,8 +85,8 @@ impl<A, T> Column<A, T> {
     }
 }
 
-/// The memory of these sums, from the beginning of a cache line on. What compilers put beside it for want of registers begins
-/// there as well; otherwise, half of these vectors would lie in two lines each, for 1.4 times the time of eight vectors.
+/// The memory of these sums, from the beginning of a cache line on. The vectors that compilers put beside it, for want of
+/// registers, begin at one as well; otherwise some lie in two lines each, for 1.4 times the time of eight vectors.
 #[repr(align(64))]
 struct SumsInLines<T>([T; SUMS]);
 
