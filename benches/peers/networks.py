@@ -284,6 +284,7 @@ with_gradient = [
     ("structural_similarity", [[8, 64, 64, 3]] * 2, structural_similarity),
     ("latents", [[2, 16, 4, 64], *[[2, 1024, 4, 64]] * 2], lambda x: energy(attention(*x, False))),
     ("messages", [[40000], [2000, 16]], messages),
+    ("layer_norm_12", [[50000, 12], [12], [12]], lambda x: energy(layer_norm(*x))),
     ("polynomial", [[512, 1024]], polynomial),
     ("oscillators", [[512, 512]] * 2, oscillators),
 ]
@@ -312,6 +313,7 @@ results = [
     ("rows_8", [[8, 4096], [4096, 4096]], lambda x: x[0] @ x[1]),
     ("rows_24", [[24, 4096], [4096, 4096]], lambda x: x[0] @ x[1]),
     ("turned_row", [[1, 2048], [2048, 2048]], lambda x: x[0] @ x[1].T),
+    ("turned_rows_8", [[8, 4096], [4096, 4096]], lambda x: x[0] @ x[1].T),
     ("sum_of_columns", [[4096, 4096]], lambda x: x[0].sum(0)),
     ("argmax_columns", [[100000, 160]], lambda x: wide(argmax_columns(x[0]))),
     ("box_overlaps", [[1000, 4]], box_overlaps),
