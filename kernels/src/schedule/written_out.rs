@@ -286,7 +286,7 @@ mod tests {
         assert!(checked(&rows(3, 3, "u8", true, 20)).is_some(), "short elements that take long");
     }
 
-    /// Long rows are written out only if they become neighbours of vectors' elements.
+    /// Long rows are written out only if vectors then lie along the rows.
     #[test]
     fn vectors_lie_along_long_rows() {
         let text = |len: usize| {
