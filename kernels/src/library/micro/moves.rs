@@ -239,31 +239,6 @@ pub(super) unsafe fn rows_of_8(columns: [__m256; 8], to: *mut f32, step: usize, 
     }
 }
 
-/// [`super::simd::Simd::exchange`].
-///
-/// # Safety
-///
-/// AVX, readable rows and writable columns.
-#[inline(always)]
-pub(super) unsafe fn exchange_8([r0, r1, r2, r3, r4, r5, r6, r7]: [*const f32; 8], to: *mut f32, to_step: usize) {
-    // SAFETY: the instruction set is present, and rows and columns are there.
-    unsafe {
-        let rows = [
-            _mm256_loadu_ps(r0),
-            _mm256_loadu_ps(r1),
-            _mm256_loadu_ps(r2),
-            _mm256_loadu_ps(r3),
-            _mm256_loadu_ps(r4),
-            _mm256_loadu_ps(r5),
-            _mm256_loadu_ps(r6),
-            _mm256_loadu_ps(r7),
-        ];
-        for (column, new) in exchanged(rows).into_iter().enumerate() {
-            _mm256_storeu_ps(to.add(column * to_step), new);
-        }
-    }
-}
-
 /// The row at a distance of `row` pitches.
 ///
 /// # Safety

@@ -239,8 +239,10 @@ pub(super) unsafe fn spread<S: Simd>(x: &Deinterleave<S::Elem>) {
                 for at in (0..len).step_by(8) {
                     // The last pixels are copied with some before them.
                     let at = at.min(len - 8);
-                    let rows = eight_rows(from.add(at * step + channel), step);
-                    S::exchange(rows, to.add(channel * plane + at), plane);
+                    let from = from.add(at * step + channel);
+                    for (c, column) in S::Half::turned(from, step * size_of::<S::Elem>()).into_iter().enumerate() {
+                        S::Half::store(to.add((channel + c) * plane + at), column);
+                    }
                 }
             }
             return;
@@ -260,10 +262,4 @@ pub(super) unsafe fn spread<S: Simd>(x: &Deinterleave<S::Elem>) {
             }
         }
     }
-}
-
-/// The first elements of eight rows at a distance of `step`.
-#[inline(always)]
-fn eight_rows<T>(from: *const T, step: usize) -> [*const T; 8] {
-    std::array::from_fn(|row| from.wrapping_add(row * step))
 }

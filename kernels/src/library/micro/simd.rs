@@ -10,8 +10,8 @@ use super::Real;
 /// # Safety
 ///
 /// Every method needs the instruction set of the implementing type, and `load`, `store` and `splat` need a pointer
-/// that is valid for `LANES` (or one) elements, `columns`, `write_rows` and `exchange` ones that are so for their rows and
-/// columns, `turned` for its rows and `widen` for its numbers; no alignment is asked for.
+/// that is valid for `LANES` (or one) elements, `columns`, `turned` and `write_rows` ones that are so for their rows, and
+/// `widen` one that is so for its numbers; no alignment is asked for.
 pub(crate) trait Simd: Copy + 'static {
     /// The type of a lane.
     type Elem: Real;
@@ -44,19 +44,13 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn settle(x: Self::Vector) -> Self::Vector {
         x
     }
-    /// Whether `write_rows` and `exchange` are short.
+    /// Whether `write_rows` is short.
     const EXCHANGES: bool = false;
 
     /// Writes the first rows of eight elements, at a distance of `step`, or adds to them: lane i of `columns[j]` is the
     /// element of row i in column j. Only if `EXCHANGES`.
     #[inline(always)]
     unsafe fn write_rows(_columns: [Self::Vector; 8], _to: *mut Self::Elem, _step: usize, _rows: usize, _fresh: bool) {
-        unreachable!("these vectors have no exchanges")
-    }
-
-    /// Copies eight rows of eight elements to columns at a distance of `to_step`. Only if `EXCHANGES`.
-    #[inline(always)]
-    unsafe fn exchange(_rows: [*const Self::Elem; 8], _to: *mut Self::Elem, _to_step: usize) {
         unreachable!("these vectors have no exchanges")
     }
 
@@ -108,7 +102,8 @@ pub(crate) const fn least_lanes<S: Simd>() -> usize {
     <<S::Half as Simd>::Half as Simd>::LANES
 }
 
-/// Whether vectors, and those of half their length, have eight columns exchanged in few instructions.
+/// Whether vectors, and those of half their length, write eight columns as rows in few instructions; the latter turn eight rows
+/// then.
 pub(crate) const fn exchanges<S: Simd>() -> bool {
     S::EXCHANGES && S::Half::EXCHANGES
 }
@@ -119,7 +114,7 @@ macro_rules! simd {
     ($name:ident, $elem:ty, $vector:ty, $lanes:expr, half $half:ty, zero $zero:expr, splat $splat:expr, load $load:expr,
      store $store:expr, mul_add $mul_add:expr, add $add:expr, prefetch $prefetch:expr,
      next $next:expr, settle $settle:ident $(, widen $widen:ident)? $(, columns $columns:ident)? $(, turned $turned:ident)?
-     $(, pairs $pairs:ident)? $(, rows $rows:ident exchange $exchange:ident)?) => {
+     $(, pairs $pairs:ident)? $(, rows $rows:ident)?) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name;
 
@@ -213,12 +208,6 @@ macro_rules! simd {
                     // SAFETY: see the impl.
                     unsafe { $rows(columns, to, step, rows, fresh) }
                 }
-
-                #[inline(always)]
-                unsafe fn exchange(rows: [*const $elem; 8], to: *mut $elem, to_step: usize) {
-                    // SAFETY: see the impl.
-                    unsafe { $exchange(rows, to, to_step) }
-                }
             )?
         }
     };
@@ -254,14 +243,14 @@ mod x86 {
     simd!(Avx512F32, f32, __m512, 16, half Avx2F32, zero _mm512_setzero_ps(), splat _mm512_set1_ps, load _mm512_loadu_ps,
         store _mm512_storeu_ps, mul_add _mm512_fmadd_ps, add _mm512_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>,
         next _mm_prefetch::<_MM_HINT_T1>, settle settle_zmm, widen widen_16, turned turned_16,
-        pairs pairs_16, rows rows_of_16 exchange exchange_8);
+        pairs pairs_16, rows rows_of_16);
     simd!(Avx512F64, f64, __m512d, 8, half Avx2F64, zero _mm512_setzero_pd(), splat _mm512_set1_pd, load _mm512_loadu_pd,
         store _mm512_storeu_pd, mul_add _mm512_fmadd_pd, add _mm512_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
         next _mm_prefetch::<_MM_HINT_T1>, settle settle_zmm_f64, turned turned_8_f64);
     simd!(Avx2F32, f32, __m256, 8, half SseF32, zero _mm256_setzero_ps(), splat _mm256_set1_ps, load _mm256_loadu_ps,
         store _mm256_storeu_ps, mul_add _mm256_fmadd_ps, add _mm256_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>,
         next _mm_prefetch::<_MM_HINT_T1>, settle settle_ymm, widen widen_8, turned turned_8,
-        pairs pairs_8, rows rows_of_8 exchange exchange_8);
+        pairs pairs_8, rows rows_of_8);
     simd!(Avx2F64, f64, __m256d, 4, half SseF64, zero _mm256_setzero_pd(), splat _mm256_set1_pd, load _mm256_loadu_pd,
         store _mm256_storeu_pd, mul_add _mm256_fmadd_pd, add _mm256_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>,
         next _mm_prefetch::<_MM_HINT_T1>, settle settle_ymm_f64, turned turned_4_f64);
