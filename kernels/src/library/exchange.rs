@@ -48,12 +48,48 @@ pub(crate) unsafe fn exchange_to<T: Plain>(
     unsafe { exchange_between(from.as_ptr(), from_pitch, [rows, cols], to, to_pitch) };
 }
 
+/// [`exchange_to`] past the caches, right from the registers that hold blocks.
+///
+/// # Panics
+/// As [`exchange_to`].
+///
+/// # Safety
+///
+/// As [`exchange_to`]. Lines of the target are whole cache lines, and a fence follows before anybody reads or writes them.
+pub(crate) unsafe fn exchange_past_caches<T: Plain>(
+    from: &[T],
+    from_pitch: usize,
+    [rows, cols]: [usize; 2],
+    to: *mut T,
+    to_pitch: usize,
+) {
+    assert!(reach([rows, cols], from_pitch).is_some_and(|len| len <= from.len()), "elements to exchange");
+    // SAFETY: as for `exchange_to`; the caller sees to whole lines and to the fence.
+    unsafe { exchange_as::<T, true>(from.as_ptr(), from_pitch, [rows, cols], to, to_pitch) };
+}
+
 /// [`exchange`] from and to memory of which each line is given.
 ///
 /// # Safety
 ///
 /// As [`exchange_to`], and `cols` elements at each of `rows` multiples of `from_pitch` after `from` can be read.
 pub(crate) unsafe fn exchange_between<T: Plain>(
+    from: *const T,
+    from_pitch: usize,
+    [rows, cols]: [usize; 2],
+    to: *mut T,
+    to_pitch: usize,
+) {
+    // SAFETY: the caller's.
+    unsafe { exchange_as::<T, false>(from, from_pitch, [rows, cols], to, to_pitch) };
+}
+
+/// [`exchange_between`], past the caches if that is said.
+///
+/// # Safety
+///
+/// As [`exchange_between`]; past the caches, as [`exchange_past_caches`].
+unsafe fn exchange_as<T: Plain, const PAST_CACHES: bool>(
     from: *const T,
     from_pitch: usize,
     [rows, cols]: [usize; 2],
@@ -68,10 +104,10 @@ pub(crate) unsafe fn exchange_between<T: Plain>(
         // the caller. An element has the bytes that its function is named for.
         unsafe {
             match size_of::<T>() {
-                1 => x86::exchange::<1>(from, to, pitches, [rows, cols]),
-                2 => x86::exchange::<2>(from, to, pitches, [rows, cols]),
-                4 => x86::exchange::<4>(from, to, pitches, [rows, cols]),
-                _ => x86::exchange::<8>(from, to, pitches, [rows, cols]),
+                1 => x86::exchange::<1, PAST_CACHES>(from, to, pitches, [rows, cols]),
+                2 => x86::exchange::<2, PAST_CACHES>(from, to, pitches, [rows, cols]),
+                4 => x86::exchange::<4, PAST_CACHES>(from, to, pitches, [rows, cols]),
+                _ => x86::exchange::<8, PAST_CACHES>(from, to, pitches, [rows, cols]),
             }
         }
         return;
@@ -91,10 +127,11 @@ pub(crate) unsafe fn exchange_between<T: Plain>(
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m128i, __m256i, _mm_loadl_epi64, _mm_loadu_si128, _mm_storel_epi64, _mm_storeu_si128, _mm_unpackhi_epi16,
-        _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi8, _mm_unpacklo_epi16, _mm_unpacklo_epi32,
-        _mm_unpacklo_epi64, _mm256_castsi128_si256, _mm256_inserti128_si256, _mm256_storeu_si256,
-        _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
+        __m128i, __m256i, _mm_cvtsi128_si64, _mm_loadl_epi64, _mm_loadu_si128, _mm_storel_epi64, _mm_storeu_si128,
+        _mm_stream_si64, _mm_stream_si128, _mm_unpackhi_epi16, _mm_unpackhi_epi32, _mm_unpackhi_epi64,
+        _mm_unpacklo_epi8, _mm_unpacklo_epi16, _mm_unpacklo_epi32, _mm_unpacklo_epi64, _mm256_castsi128_si256,
+        _mm256_inserti128_si256, _mm256_storeu_si256, _mm256_stream_si256, _mm256_unpackhi_epi32,
+        _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
     };
 
     use super::BLOCK;
@@ -106,25 +143,80 @@ mod x86 {
     /// There is a block of elements of `SIZE` bytes at least. `from` is readable for all of them, `to` is writable, at these
     /// distances in bytes from row to row, and they have no byte in common.
     #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn exchange<const SIZE: usize>(
+    pub(super) unsafe fn exchange<const SIZE: usize, const PAST_CACHES: bool>(
         from: *const u8,
         to: *mut u8,
         pitches: [usize; 2],
         [rows, cols]: [usize; 2],
     ) {
-        for row in (0..rows).step_by(BLOCK).map(|row| row.min(rows - BLOCK)) {
-            for column in (0..cols).step_by(BLOCK).map(|column| column.min(cols - BLOCK)) {
-                // SAFETY: the block's first elements; all others of its rows and columns are there as well.
-                unsafe {
-                    let from = from.add(row * pitches[0] + column * SIZE);
-                    let to = to.add(column * pitches[1] + row * SIZE);
-                    match SIZE {
-                        1 => block_of_1(from, to, pitches),
-                        2 => block_of_2(from, to, pitches),
-                        4 => block_of_4(from, to, pitches),
-                        _ => block_of_8(from, to, pitches),
+        // Past the caches, lines are finished before others begin: a processor joins writes of few lines at a time.
+        let strip = if PAST_CACHES { BLOCK } else { cols };
+        for first in (0..cols).step_by(strip) {
+            for row in (0..rows).step_by(BLOCK).map(|row| row.min(rows - BLOCK)) {
+                for column in (first..cols.min(first + strip)).step_by(BLOCK).map(|column| column.min(cols - BLOCK)) {
+                    // SAFETY: the block's first elements; all others of its rows and columns are there as well.
+                    unsafe {
+                        let from = from.add(row * pitches[0] + column * SIZE);
+                        let to = to.add(column * pitches[1] + row * SIZE);
+                        match SIZE {
+                            1 => block_of_1::<PAST_CACHES>(from, to, pitches),
+                            2 => block_of_2::<PAST_CACHES>(from, to, pitches),
+                            4 => block_of_4::<PAST_CACHES>(from, to, pitches),
+                            _ => block_of_8::<PAST_CACHES>(from, to, pitches),
+                        }
                     }
                 }
+            }
+        }
+    }
+
+    /// Writes the first 8 bytes of a register.
+    ///
+    /// # Safety
+    ///
+    /// The bytes can be written; past the caches, they are aligned, and a fence follows.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn write_8<const PAST_CACHES: bool>(to: *mut u8, bytes: __m128i) {
+        // SAFETY: the caller's.
+        unsafe {
+            match PAST_CACHES {
+                true => _mm_stream_si64(to.cast(), _mm_cvtsi128_si64(bytes)),
+                false => _mm_storel_epi64(to.cast(), bytes),
+            }
+        }
+    }
+
+    /// Writes a register of 16 bytes.
+    ///
+    /// # Safety
+    ///
+    /// As [`write_8`].
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn write_16<const PAST_CACHES: bool>(to: *mut u8, bytes: __m128i) {
+        // SAFETY: the caller's.
+        unsafe {
+            match PAST_CACHES {
+                true => _mm_stream_si128(to.cast(), bytes),
+                false => _mm_storeu_si128(to.cast(), bytes),
+            }
+        }
+    }
+
+    /// Writes a register of 32 bytes.
+    ///
+    /// # Safety
+    ///
+    /// As [`write_8`].
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn write_32<const PAST_CACHES: bool>(to: *mut u8, bytes: __m256i) {
+        // SAFETY: the caller's.
+        unsafe {
+            match PAST_CACHES {
+                true => _mm256_stream_si256(to.cast(), bytes),
+                false => _mm256_storeu_si256(to.cast(), bytes),
             }
         }
     }
@@ -136,7 +228,7 @@ mod x86 {
     /// The block can be read and written.
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn block_of_1(from: *const u8, to: *mut u8, [from_pitch, to_pitch]: [usize; 2]) {
+    unsafe fn block_of_1<const PAST_CACHES: bool>(from: *const u8, to: *mut u8, [from_pitch, to_pitch]: [usize; 2]) {
         // SAFETY: the caller's.
         let pair = |row: usize| unsafe {
             let row = from.add(row * from_pitch);
@@ -153,8 +245,8 @@ mod x86 {
                 // SAFETY: the caller's.
                 unsafe {
                     let to = to.add((4 * at + 2 * pair) * to_pitch);
-                    _mm_storel_epi64(to.cast(), columns);
-                    _mm_storel_epi64(to.add(to_pitch).cast(), _mm_unpackhi_epi64(columns, columns));
+                    write_8::<PAST_CACHES>(to, columns);
+                    write_8::<PAST_CACHES>(to.add(to_pitch), _mm_unpackhi_epi64(columns, columns));
                 }
             }
         }
@@ -167,7 +259,7 @@ mod x86 {
     /// The block can be read and written.
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn block_of_2(from: *const u8, to: *mut u8, [from_pitch, to_pitch]: [usize; 2]) {
+    unsafe fn block_of_2<const PAST_CACHES: bool>(from: *const u8, to: *mut u8, [from_pitch, to_pitch]: [usize; 2]) {
         // SAFETY: the caller's.
         let line = |row: usize| unsafe { _mm_loadu_si128(from.add(row * from_pitch).cast()) };
         let pairs = |row: usize| -> [__m128i; 2] {
@@ -184,8 +276,8 @@ mod x86 {
                 // SAFETY: the caller's.
                 unsafe {
                     let to = to.add((4 * half + 2 * at) * to_pitch);
-                    _mm_storeu_si128(to.cast(), _mm_unpacklo_epi64(upper, lower));
-                    _mm_storeu_si128(to.add(to_pitch).cast(), _mm_unpackhi_epi64(upper, lower));
+                    write_16::<PAST_CACHES>(to, _mm_unpacklo_epi64(upper, lower));
+                    write_16::<PAST_CACHES>(to.add(to_pitch), _mm_unpackhi_epi64(upper, lower));
                 }
             }
         }
@@ -213,7 +305,7 @@ mod x86 {
     /// The block can be read and written.
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn block_of_4(from: *const u8, to: *mut u8, [from_pitch, to_pitch]: [usize; 2]) {
+    unsafe fn block_of_4<const PAST_CACHES: bool>(from: *const u8, to: *mut u8, [from_pitch, to_pitch]: [usize; 2]) {
         for half in 0..2 {
             // SAFETY: the caller's.
             let rows = |row: usize| unsafe { two_rows(from.add(row * from_pitch + 16 * half), 4 * from_pitch) };
@@ -226,8 +318,8 @@ mod x86 {
                 // SAFETY: the caller's.
                 unsafe {
                     let to = to.add((4 * half + 2 * at) * to_pitch);
-                    _mm256_storeu_si256(to.cast(), _mm256_unpacklo_epi64(upper, lower));
-                    _mm256_storeu_si256(to.add(to_pitch).cast(), _mm256_unpackhi_epi64(upper, lower));
+                    write_32::<PAST_CACHES>(to, _mm256_unpacklo_epi64(upper, lower));
+                    write_32::<PAST_CACHES>(to.add(to_pitch), _mm256_unpackhi_epi64(upper, lower));
                 }
             }
         }
@@ -240,7 +332,7 @@ mod x86 {
     /// The block can be read and written.
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn block_of_8(from: *const u8, to: *mut u8, [from_pitch, to_pitch]: [usize; 2]) {
+    unsafe fn block_of_8<const PAST_CACHES: bool>(from: *const u8, to: *mut u8, [from_pitch, to_pitch]: [usize; 2]) {
         for quarter in 0..4 {
             for half in 0..2 {
                 // SAFETY: the caller's.
@@ -248,8 +340,8 @@ mod x86 {
                     let from = from.add(4 * half * from_pitch + 16 * quarter);
                     let to = to.add(2 * quarter * to_pitch + 32 * half);
                     let (even, odd) = (two_rows(from, 2 * from_pitch), two_rows(from.add(from_pitch), 2 * from_pitch));
-                    _mm256_storeu_si256(to.cast(), _mm256_unpacklo_epi64(even, odd));
-                    _mm256_storeu_si256(to.add(to_pitch).cast(), _mm256_unpackhi_epi64(even, odd));
+                    write_32::<PAST_CACHES>(to, _mm256_unpacklo_epi64(even, odd));
+                    write_32::<PAST_CACHES>(to.add(to_pitch), _mm256_unpackhi_epi64(even, odd));
                 }
             }
         }

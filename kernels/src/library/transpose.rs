@@ -1,8 +1,9 @@
 //! Matrices with rows and columns exchanged, by tiles that a cache holds.
 //!
 //! Neither reading along columns nor writing along them uses more than one element of a cache line at a time; where lines
-//! are a power of two apart, few of them fit a cache together; and memory is fast for long runs alone. So a run of each of
-//! some rows is exchanged in registers into a panel, from which long runs of the result are written.
+//! are a power of two apart, few of them fit a cache together. So a run of each of some rows is exchanged in registers into a
+//! panel, from which long runs of the result are written. A result that no cache holds is written past them, a line of a
+//! cache at a time, right from the registers, if nothing else has to be done with it.
 
 use std::ops::Range;
 
@@ -37,7 +38,7 @@ descriptor! {
     }
 }
 
-/// Bytes of a row of the result that are written in one run; past the caches, where memory prefers long ones.
+/// Bytes of a row of the result that are written by one task; past the caches, where memory prefers long runs.
 const RUN: usize = 256;
 const STREAMED_RUN: usize = 512;
 
@@ -49,6 +50,10 @@ const COLUMNS: usize = 64;
 
 /// Bytes between rows of the result, or a multiple of them, where a cache has no room for a line of each row of a panel.
 const CROWDED: usize = 512;
+
+/// Bytes from one line of a set of the nearest cache to the next, and the lines that a set has at least.
+const WAY: usize = 4096;
+const WAYS: usize = 8;
 
 /// Rows between whose blocks the next columns are asked for.
 const STRIP: usize = 8;
@@ -161,7 +166,7 @@ impl Transpose {
             if is_far && done.is_some() {
                 from.by_far_panels(extent, run, write);
             } else if is_far {
-                tile.stream(|to| from.by_far_panels(extent, run, |row, line| to.write_row(row, line)));
+                tile.stream(|to| from.by_lines(extent, |at, x, pitch| to.exchange(at, x, pitch)));
             } else if is_crowded {
                 from.by_panels(extent, run, write);
             } else {
@@ -219,8 +224,8 @@ impl<T: Plain> SourceMatrix<'_, T> {
         });
     }
 
-    /// The same from memory, and to it. While the panels of a group are made, strip by strip, the next group is asked for, and
-    /// the panel before is written: neither waits for the other.
+    /// As [`by_panels`](SourceMatrix::by_panels), from memory and to it. While the panels of a group are made, strip by
+    /// strip, the next group is asked for, and the panel before is written: neither waits for the other.
     fn by_far_panels(&self, [rows, cols]: [usize; 2], run: usize, mut write: impl FnMut(usize, &[T])) {
         with_bytes(2 * COLUMNS * run * size_of::<T>(), |panels| {
             let (mut panel, mut before) = view_mut::<T>(panels, 2 * COLUMNS * run).split_at_mut(COLUMNS * run);
@@ -250,6 +255,41 @@ impl<T: Plain> SourceMatrix<'_, T> {
             }
             let last = cols.saturating_sub(1) / COLUMNS * COLUMNS;
             (last..cols).for_each(|row| write(row, &before[(row - last) * run..][..rows]));
+        });
+    }
+
+    /// Calls `exchange` with the rows and the columns of the result that each block has, with the elements of the matrix
+    /// from the block's first one on, and with the distance of its rows. The columns of a block are a cache line at most,
+    /// and so are its rows; of so many columns after it one block is asked for.
+    fn by_lines(&self, [rows, cols]: [usize; 2], mut exchange: impl FnMut([Range<usize>; 2], &[T], usize)) {
+        let line = CACHE_LINE / size_of::<T>();
+        let part = |first: usize, len: usize| first..len.min(first + line);
+        // Eight columns are exchanged at a time, so that a block of small elements reads its lines more than twice: from a
+        // copy, where the nearest cache has no room for them together.
+        let is_crowded = line > 16 && (self.pitch * size_of::<T>()).is_multiple_of(WAY / (line / WAYS));
+        let pitch = COLUMNS + line;
+        with_bytes(line * pitch * size_of::<T>(), |copy| {
+            let copy = view_mut::<T>(copy, line * pitch);
+            for group in (0..cols).step_by(COLUMNS) {
+                let of_group = group..cols.min(group + COLUMNS);
+                for of_line in (0..rows).step_by(line).map(|row| part(row, rows)) {
+                    if is_crowded {
+                        for (row, to) in of_line.clone().zip(copy.chunks_exact_mut(pitch)) {
+                            to[..of_group.len()].copy_from_slice(&self.x[row * self.pitch..][of_group.clone()]);
+                        }
+                    }
+                    for column in of_group.clone().step_by(line) {
+                        if column + COLUMNS < cols {
+                            self.ask_for(of_line.clone(), column + COLUMNS, line);
+                        }
+                        let block = [part(column, of_group.end), of_line.clone()];
+                        match is_crowded {
+                            true => exchange(block, &copy[column - group..], pitch),
+                            false => exchange(block, &self.x[of_line.start * self.pitch + column..], self.pitch),
+                        }
+                    }
+                }
+            }
         });
     }
 
@@ -293,7 +333,7 @@ mod tests {
             let turns = Transpose { between: 2, strides: [0, 70, 140], ..Transpose::contiguous(dtype, [1, 1088, 70]) };
             assert_twins(&turns.into(), &mut draw);
             // Of one run and of several, with rest and without, past the caches and not.
-            for [rows, cols] in [[1100, 70], [70, 1100], [5000, 17], [1024, 129], [16, 2100], [1600, 8]] {
+            for [rows, cols] in [[1100, 70], [70, 1100], [5000, 17], [1024, 129], [16, 2100], [1600, 8], [128, 2048]] {
                 assert_twins(&Transpose::contiguous(dtype, [2, rows, cols]).into(), &mut draw);
             }
             // By panels that stay in a cache.

@@ -10,7 +10,7 @@ use std::slice;
 
 use retape_runtime::parallel_for;
 
-use super::exchange::exchange_to;
+use super::exchange::{exchange_past_caches, exchange_to};
 pub(crate) use super::plain::Plain;
 use super::tile::Tile;
 
@@ -199,12 +199,26 @@ impl<T: Plain> TileView<'_, T> {
 pub(crate) struct StreamedRows<'t, 'a, T>(&'t mut TileView<'a, T>);
 
 impl<T: Plain> StreamedRows<'_, '_, T> {
-    /// Writes a row, counted from the tile's first.
+    /// Fills some rows and columns, counted from the tile's first, with the columns of a matrix, whose rows are at distance
+    /// `pitch`.
+    ///
+    /// # Panics
+    /// If the matrix ends before, or the tile has not all of the elements.
     #[inline(always)]
-    pub(crate) fn write_row(&mut self, row: usize, from: &[T]) {
-        let row = self.0.rows.start + row;
-        // SAFETY: nobody but this has the tile until `stream` has ended its fence.
-        unsafe { stream_line(self.0.row(row), from) };
+    pub(crate) fn exchange(&mut self, [rows, columns]: [Range<usize>; 2], from: &[T], pitch: usize) {
+        let tile = &mut *self.0;
+        assert!(rows.end <= tile.rows.len() && columns.end <= tile.columns.len(), "elements of a tile");
+        let extents = [columns.len(), rows.len()];
+        // SAFETY: the elements that are written are of the tile, as was just checked, and it is borrowed exclusively until
+        // `stream` has ended its fence.
+        unsafe {
+            let to = tile.start.add(rows.start * tile.stride + columns.start);
+            let bytes = [to.addr(), tile.stride * size_of::<T>(), columns.len() * size_of::<T>()];
+            match bytes.into_iter().all(|bytes| bytes.is_multiple_of(CACHE_LINE)) {
+                true => exchange_past_caches(from, pitch, extents, to, tile.stride),
+                false => exchange_to(from, pitch, extents, to, tile.stride),
+            }
+        }
     }
 }
 
