@@ -5,11 +5,12 @@
 
 use std::ops::Range;
 
-use super::drive::{Engine, Output, SUM_TASK};
+use super::drive::{Engine, Output};
 use super::grid::{is_far, is_one_task, share};
 use super::pack::Strided;
 use super::parts::PartTasks;
 use super::simd::Simd;
+use super::split_k::SUM_TASK;
 use super::stored::StoredElement;
 use super::strip::{Column, GROUP, most_vectors, strip};
 use super::sums::add_up;

@@ -3,8 +3,8 @@
 //! Tasks are cut by shape alone. Three ways, by shape: a small product runs at once on its operands; a result that is
 //! small beside its depth is cut along k, into partial results that are summed in order; everything else is cut into
 //! tiles of C. Tiles share column panels where several of them want the same, and row panels where each packs few columns
-//! of its own, or long vectors a turned A (ADR 73); a B that the second-level cache holds is not packed at all (ADR 42),
-//! nor, in a product that is cut along k, one of few columns or that few rows meet (ADR 104).
+//! of its own, or long vectors a turned A (ADR 73), or windows of an image (ADR 109); a B that the second-level cache holds
+//! is not packed at all (ADR 42), nor one of a product that is cut along k (`split_k.rs`).
 //! Tasks copy row panels while they multiply, or read rows in place (ADR 79), and column panels as well if the nearest cache
 //! has room for them (ADR 63, 69, 70), or if B lies in memory (ADR 107).
 
@@ -13,10 +13,8 @@ use std::ops::Range;
 use super::copy::{Ahead, PAGE, Staging};
 use super::grid::{ColumnSource, Grid, ROWS, is_far, rows_of_copies};
 use super::pack::{CHUNK, PanelSource};
-use super::sums::add_up;
 use super::tile::Block;
 use super::{Kernels, Layout, Level, Real, block_depth, with_scratch};
-use crate::library::view::vectorized;
 
 /// Runs a body for each of `n` tasks, in any order and on any threads.
 pub(crate) type ParallelFor = fn(usize, &(dyn Fn(usize) + Sync));
@@ -94,9 +92,6 @@ pub(crate) struct Product<'a, T> {
 /// Called for each finished part of C, by rows and columns.
 pub(crate) type Done<'a> = &'a (dyn Fn(Range<usize>, Range<usize>) + Sync);
 
-/// Elements of partial results that a task adds up.
-pub(super) const SUM_TASK: usize = 1 << 15;
-
 /// Elements of a task that packs.
 const PACK_TASK: usize = 1 << 15;
 
@@ -152,15 +147,6 @@ fn reads_in_place<T>(kernels: &Kernels<T>, m: usize, row: usize, k: usize) -> bo
     m <= few_rows || is_near
 }
 
-/// The same for a part of a product that is cut along k, which one task computes: by the bytes of a block of steps, which
-/// may be read in whichever order if they are few, or if few rows meet them, which pay for no copy.
-fn reads_part_in_place<T>(m: usize, row: usize, k: usize) -> bool {
-    const NEAR: usize = 128 << 10;
-    const PRODUCT: usize = 8 << 20;
-    let bytes = row.saturating_mul(block_depth(k)).saturating_mul(size_of::<T>());
-    bytes <= NEAR || bytes.saturating_mul(m) <= PRODUCT
-}
-
 impl Engine {
     /// Computes a product that is not empty; `done` is told each finished part.
     ///
@@ -200,59 +186,6 @@ impl Engine {
             // SAFETY: row `i` of the output, by the contract of `multiply`.
             unsafe { std::slice::from_raw_parts_mut(x.out.row(i), x.n) }.fill(T::ZERO);
         }
-    }
-
-    /// One task for each part of k; the partial results are summed in order.
-    fn multiply_by_depth<T: Real>(&self, x: &Product<'_, T>, part: usize) {
-        let kernels = T::kernels(self.level);
-        let size = x.m * x.n;
-        let parts = x.k.div_ceil(part);
-        let columns = self.columns_in_place(&kernels, x, |row| reads_part_in_place::<T>(x.m, row, x.k));
-        let copies = self.copies_rows(&kernels, x.a);
-        with_scratch::<T, _>(size * parts, |partial| {
-            let all = Output { data: partial.as_mut_ptr(), stride: x.n, rows: None };
-            (self.parallel_for)(parts, &|p| {
-                let (steps, c) = (p * part..((p + 1) * part).min(x.k), all.row(p * x.m));
-                let source = if copies { x.a.rows() } else { None };
-                // SAFETY: part `p` of the scratch, which no other task uses.
-                unsafe {
-                    match &columns {
-                        Some(columns) => ProductTask { kernels: &kernels, product: x, packed: None, columns, source }
-                            .tile(&(0..x.m), &(0..x.n), &steps, c, x.n),
-                        None => alone(&kernels, x, steps, c, x.n),
-                    }
-                }
-            });
-            // SAFETY: by the contract of `multiply`.
-            unsafe { self.add_parts(partial, [x.m, x.n], &x.out) };
-        });
-    }
-
-    /// Adds up partial results of m rows of n elements, which follow each other, in order.
-    ///
-    /// # Safety
-    ///
-    /// The output is writable for m rows of n elements, and nobody else uses these.
-    pub(super) unsafe fn add_parts<T: Real>(&self, partial: &[T], [m, n]: [usize; 2], out: &Output<'_, T>) {
-        let size = m * n;
-        if size == 0 || partial.is_empty() {
-            return;
-        }
-        assert!(partial.len().is_multiple_of(size), "whole partial results");
-        let is_dense = out.rows.is_none() && out.stride == n;
-        let run = (SUM_TASK / (partial.len() / size * n)).max(1);
-        (self.parallel_for)(m.div_ceil(run), &|task| {
-            let rows = task * run..((task + 1) * run).min(m);
-            let (step, len) = if is_dense { (rows.len(), rows.len() * n) } else { (1, n) };
-            for i in rows.step_by(step) {
-                // SAFETY: rows of the output, which no other task uses.
-                let to = unsafe { std::slice::from_raw_parts_mut(out.row(i), len) };
-                vectorized(
-                    #[inline(always)]
-                    || add_up(to, partial, i * n, size),
-                );
-            }
-        });
     }
 
     /// One task for each tile of C; column panels are packed first, a strip of columns at a time.
@@ -299,7 +232,7 @@ impl Engine {
     }
 
     /// All columns of B where they lie, if that pays by the number of elements from row to row.
-    fn columns_in_place<T: Real>(
+    pub(super) fn columns_in_place<T: Real>(
         &self,
         kernels: &Kernels<T>,
         x: &Product<'_, T>,
@@ -314,7 +247,7 @@ impl Engine {
 
     /// Whether rows of A are copied while they multiply, or read in place: not where rows are neighbours, by which long
     /// vectors lose.
-    fn copies_rows<T: Real>(&self, kernels: &Kernels<T>, a: &dyn PanelSource<T>) -> bool {
+    pub(super) fn copies_rows<T: Real>(&self, kernels: &Kernels<T>, a: &dyn PanelSource<T>) -> bool {
         self.unpacked && (kernels.is_short() || a.layout() == Layout::Chunked)
     }
 
@@ -384,13 +317,18 @@ impl Engine {
         let extents = [x.m, columns.cols.len(), x.k];
         let grid = Grid::new(kernels, extents, columns.source, self.divides);
         // Where many tasks have the same rows and few columns, they share the panels, as where panels of long vectors are
-        // turned on the way.
+        // turned on the way, and where windows of an image become rows: each task would do that again.
         let n_panels = |i: usize| (0..i).map(|i| grid.rows(x.m, i).len().div_ceil(kernels.heights[0])).sum::<usize>();
         let len_of_panel = kernels.heights[0].saturating_mul(x.k.next_multiple_of(CHUNK));
         let n_shared = n_panels(grid.down).saturating_mul(len_of_panel);
-        let is_turned = x.a.layout() == Layout::Interleaved;
-        let turns = is_turned && !kernels.is_short() && grid.across > 1 && n_shared <= STRIP[1];
-        let shares = turns || columns.source == ColumnSource::Tasks && grid.across > 2 && n_shared <= STRIP[0];
+        let (is_turned, is_gathered) = (x.a.layout() == Layout::Interleaved, x.a.rows().is_none());
+        let most = match is_gathered {
+            true => STRIP[0],
+            false if is_turned && !kernels.is_short() => STRIP[1],
+            false => 0,
+        };
+        let is_repeated = columns.source == ColumnSource::Tasks && grid.across > 2 && n_shared <= STRIP[0];
+        let shares = is_repeated || grid.across > 1 && n_shared <= most;
         let copies = !shares && self.copies_rows(kernels, x.a);
         // A thread begins with tasks that follow each other. They have the same rows, which may be in its cache; those of
         // a turned A it has computed only in part, and reads less if it has the same columns of a wide B.
@@ -436,7 +374,7 @@ impl<T> Output<'_, T> {
 }
 
 /// B for a strip of columns: packed panels, or the operand itself.
-struct Columns<T> {
+pub(super) struct Columns<T> {
     /// Where the panels are found, except those of an edge.
     source: ColumnSource,
     /// First element of the first panel; not used if `whole` is 0.
@@ -486,7 +424,7 @@ pub(super) fn pack_row_panels<T: Real>(
 }
 
 /// Packs all row panels of a block of `rows` and `steps`.
-fn pack_rows<T: Real>(
+pub(super) fn pack_rows<T: Real>(
     kernels: &Kernels<T>,
     a: &dyn PanelSource<T>,
     rows: &Range<usize>,
@@ -503,7 +441,7 @@ impl<T: Real> Kernels<T> {
     /// # Safety
     ///
     /// As [`block`](super::tile::block).
-    unsafe fn compute(&self, is_wide: bool, x: &mut Block<T>) {
+    pub(super) unsafe fn compute(&self, is_wide: bool, x: &mut Block<T>) {
         if x.cols == 0 {
             return;
         }
@@ -538,7 +476,7 @@ impl<T: Real> Kernels<T> {
 
 /// The row panels of all tasks, for each block of steps.
 #[derive(Clone, Copy)]
-struct PackedRows<'a, T> {
+pub(super) struct PackedRows<'a, T> {
     panels: &'a [T],
     /// The first panel of a task, and the number of all.
     first: usize,
@@ -546,14 +484,14 @@ struct PackedRows<'a, T> {
 }
 
 /// The parts of a product that its tasks share.
-struct ProductTask<'a, T> {
-    kernels: &'a Kernels<T>,
-    product: &'a Product<'a, T>,
+pub(super) struct ProductTask<'a, T> {
+    pub(super) kernels: &'a Kernels<T>,
+    pub(super) product: &'a Product<'a, T>,
     /// Its row panels, if they are packed already.
-    packed: Option<PackedRows<'a, T>>,
-    columns: &'a Columns<T>,
+    pub(super) packed: Option<PackedRows<'a, T>>,
+    pub(super) columns: &'a Columns<T>,
     /// A and the distance of its rows or steps, where row panels are copied from it while they are first used.
-    source: Option<(*const T, usize)>,
+    pub(super) source: Option<(*const T, usize)>,
 }
 
 impl<T: Real> ProductTask<'_, T> {
@@ -601,7 +539,14 @@ impl<T: Real> ProductTask<'_, T> {
     /// # Safety
     ///
     /// `c` is writable for the rows and columns.
-    unsafe fn tile(&self, rows: &Range<usize>, cols: &Range<usize>, all: &Range<usize>, c: *mut T, c_row: usize) {
+    pub(super) unsafe fn tile(
+        &self,
+        rows: &Range<usize>,
+        cols: &Range<usize>,
+        all: &Range<usize>,
+        c: *mut T,
+        c_row: usize,
+    ) {
         let ProductTask { kernels, product: x, packed, columns, .. } = *self;
         let depth = block_depth(x.k);
         let is_wide = self.is_wide(rows.len(), cols.len());
@@ -684,97 +629,5 @@ impl<T: Real> ProductTask<'_, T> {
                 }
             }
         });
-    }
-}
-
-/// Computes all of C over some steps, with panels of its own.
-///
-/// # Safety
-///
-/// `c` is writable for m rows of n elements at distance `c_row`.
-unsafe fn alone<T: Real>(kernels: &Kernels<T>, x: &Product<'_, T>, steps: Range<usize>, c: *mut T, c_row: usize) {
-    let (depth, width) = (block_depth(x.k), kernels.product_width(x.m, x.n, false));
-    let is_wide = width > kernels.width;
-    let n_rows = x.m.next_multiple_of(kernels.heights[0]) * depth;
-    let n_cols = x.n.next_multiple_of(width) * depth;
-    with_scratch::<T, _>(n_rows + n_cols, |scratch| {
-        let (a, b) = scratch.split_at_mut(n_rows);
-        for start in steps.clone().step_by(depth) {
-            let now = start..(start + depth).min(steps.end);
-            pack_rows(kernels, x.a, &(0..x.m), &now, a);
-            for (j, panel) in (0..x.n).step_by(width).zip(b.chunks_mut(width * depth)) {
-                x.b.pack(j..(j + width).min(x.n), now.clone(), Layout::Interleaved, width, panel);
-            }
-            let mut ahead = Ahead::of_product(kernels, [x.a, x.b], [x.m, x.n, x.k], &now, steps.end);
-            let ahead = ahead.as_mut().map_or(std::ptr::null_mut(), |ahead| &raw mut *ahead);
-            let mut block = Block {
-                rows: x.m,
-                cols: x.n,
-                depth: now.len(),
-                a: a.as_ptr(),
-                a_panel: kernels.heights[0] * now.len().next_multiple_of(CHUNK),
-                layout: x.a.layout(),
-                a_from: std::ptr::null(),
-                a_from_row: 0,
-                b: b.as_ptr(),
-                width,
-                b_panel: width * depth,
-                b_row: width,
-                c,
-                c_row,
-                fresh: start == steps.start,
-                before: c,
-                before_row: c_row,
-                is_quick: kernels.is_quick,
-                staging: std::ptr::null_mut(),
-                ahead,
-            };
-            // SAFETY: the level is present; panels and C cover the product.
-            unsafe { kernels.compute(is_wide, &mut block) };
-        }
-    });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Partial results of `m` by `n`, whose sums depend on the order of additions, and those of the function under test
-    /// and of one element after the other, in an output with a gap behind each row.
-    fn added<T: Real>(engine: &Engine, [m, n, parts, gap]: [usize; 4]) -> [Vec<T>; 2] {
-        let of = |i: usize| T::from_f64((i * 2_654_435_761 % 1021) as f64 * 0.37 - 190.0);
-        let partial: Vec<T> = (0..m * n * parts).map(of).collect();
-        let (stride, untouched) = (n + gap, T::from_f64(-7.5));
-        let mut found = vec![untouched; m * stride];
-        // From the last row to the first one, where rows have no common distance.
-        let place = |i: usize| (m - 1 - i) * stride;
-        let rows: Option<&(dyn Fn(usize) -> usize + Sync)> = if gap == 2 { Some(&place) } else { None };
-        let out = Output { data: found.as_mut_ptr(), stride, rows };
-        // SAFETY: the output has m rows of n elements, wherever they lie.
-        unsafe { engine.add_parts(&partial, [m, n], &out) };
-        let mut expected = vec![untouched; m * stride];
-        for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
-            let at = if gap == 2 { place(i) } else { i * stride };
-            let mut terms = partial.chunks_exact(m * n).map(|part| part[i * n + j]);
-            let first = terms.next().expect("a partial result");
-            expected[at + j] = terms.fold(first, |sum, x| sum + x);
-        }
-        [found, expected]
-    }
-
-    #[test]
-    fn partial_results_are_added_in_order() {
-        let all = |n: usize, body: &(dyn Fn(usize) + Sync)| (0..n).rev().for_each(body);
-        let engines = [Engine::best(), Engine { parallel_for: all, ..Engine::best() }];
-        // Below, at and above a block of sums; several tasks, the last of which has fewer rows.
-        let shapes = [[1, 1, 1], [3, 63, 2], [2, 64, 16], [5, 65, 3], [1, 129, 16], [0, 5, 2], [4, 0, 2]];
-        for [m, n, parts] in shapes.into_iter().chain([[577, 64, 16], [97, 131, 7]]) {
-            for (engine, gap) in engines.iter().flat_map(|engine| [0, 1, 2].map(|gap| (engine, gap))) {
-                let [found, expected] = added::<f32>(engine, [m, n, parts, gap]);
-                assert!(found.iter().zip(&expected).all(|(x, y)| x.to_bits() == y.to_bits()), "{m} {n} {parts} {gap}");
-                let [found, expected] = added::<f64>(engine, [m, n, parts, gap]);
-                assert!(found.iter().zip(&expected).all(|(x, y)| x.to_bits() == y.to_bits()), "{m} {n} {parts} {gap}");
-            }
-        }
     }
 }

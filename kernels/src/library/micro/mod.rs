@@ -37,6 +37,7 @@ mod simd;
 mod sliding;
 mod small;
 mod softmax;
+mod split_k;
 mod stored;
 mod strip;
 mod sums;
