@@ -5,7 +5,7 @@
 use super::plain::Plain;
 
 /// Rows and columns of a block.
-const BLOCK: usize = 8;
+pub(crate) const BLOCK: usize = 8;
 
 /// Writes `to[column * to_pitch + row] = from[row * from_pitch + column]` for all of `rows` and `cols`.
 ///
@@ -48,10 +48,18 @@ pub(crate) unsafe fn exchange_to<T: Plain>(
     unsafe { exchange_between(from.as_ptr(), from_pitch, [rows, cols], to, to_pitch) };
 }
 
-/// [`exchange_to`] past the caches, right from the registers that hold blocks.
+/// Whether this processor exchanges blocks in registers.
+pub(crate) fn has_registers() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// [`exchange_to`] past the caches, right from registers, if there are ([`has_registers`]).
 ///
 /// # Panics
-/// As [`exchange_to`].
+/// As [`exchange_to`], and if rows or columns are no whole blocks: none may be written twice.
 ///
 /// # Safety
 ///
@@ -64,6 +72,7 @@ pub(crate) unsafe fn exchange_past_caches<T: Plain>(
     to_pitch: usize,
 ) {
     assert!(reach([rows, cols], from_pitch).is_some_and(|len| len <= from.len()), "elements to exchange");
+    assert!(rows.is_multiple_of(BLOCK) && cols.is_multiple_of(BLOCK), "whole blocks");
     // SAFETY: as for `exchange_to`; the caller sees to whole lines and to the fence.
     unsafe { exchange_as::<T, true>(from.as_ptr(), from_pitch, [rows, cols], to, to_pitch) };
 }
@@ -84,7 +93,7 @@ pub(crate) unsafe fn exchange_between<T: Plain>(
     unsafe { exchange_as::<T, false>(from, from_pitch, [rows, cols], to, to_pitch) };
 }
 
-/// [`exchange_between`], past the caches if that is said.
+/// [`exchange_between`], past the caches if `PAST_CACHES` is set.
 ///
 /// # Safety
 ///
@@ -97,7 +106,7 @@ unsafe fn exchange_as<T: Plain, const PAST_CACHES: bool>(
     to_pitch: usize,
 ) {
     #[cfg(target_arch = "x86_64")]
-    if rows >= BLOCK && cols >= BLOCK && std::arch::is_x86_feature_detected!("avx2") {
+    if rows >= BLOCK && cols >= BLOCK && has_registers() {
         let (from, to) = (from.cast(), to.cast());
         let pitches = [from_pitch, to_pitch].map(|pitch| pitch * size_of::<T>());
         // SAFETY: the processor has AVX2; there is a block at least, and source and target have all of its elements, by

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use retape_runtime::DType;
 
-use super::exchange::exchange;
+use super::exchange::{BLOCK, exchange, has_registers};
 use super::extents::{Checked, count, countable, near};
 use super::micro::{share, with_bytes};
 use super::number::with_bits;
@@ -70,6 +70,9 @@ const LEAST: usize = 1 << 12;
 /// Bytes of a result from which on it is written past the caches, which would read its lines first, and would not hold
 /// them all until someone reads them.
 const STREAMED: usize = if cfg!(test) { 1 << 14 } else { 1 << 23 };
+
+/// Bytes of a row from which on its lines are read one after the other.
+const LONG: usize = if cfg!(test) { 64 } else { 1 << 10 };
 
 /// Rows of a large result up to which formulas run on blocks of it.
 const FEW_LINES: usize = 512;
@@ -166,7 +169,16 @@ impl Transpose {
             if is_far && done.is_some() {
                 from.by_far_panels(extent, run, write);
             } else if is_far {
-                tile.stream(|to| from.by_lines(extent, |at, x, pitch| to.exchange(at, x, pitch)));
+                // Panels serve short rows, which are read in one piece, and columns that are no whole block of registers.
+                let is_long = cols * size >= LONG && has_registers() && tile.has_whole_lines();
+                let whole = if is_long { extent[1] / BLOCK * BLOCK } else { 0 };
+                let rest = SourceMatrix { x: from.x.get(whole..).unwrap_or_default(), pitch };
+                tile.stream(|to| {
+                    from.by_lines([extent[0], whole], |at, x, pitch| to.exchange(at, x, pitch));
+                    rest.by_far_panels([extent[0], extent[1] - whole], run, |row, line| {
+                        to.write_row(whole + row, line)
+                    });
+                });
             } else if is_crowded {
                 from.by_panels(extent, run, write);
             } else {
@@ -259,8 +271,8 @@ impl<T: Plain> SourceMatrix<'_, T> {
     }
 
     /// Calls `exchange` with the rows and the columns of the result that each block has, with the elements of the matrix
-    /// from the block's first one on, and with the distance of its rows. The columns of a block are a cache line at most,
-    /// and so are its rows; of so many columns after it one block is asked for.
+    /// from the block's first one on, and with the distance of its rows. A block is a cache line wide and high, at most;
+    /// that [`COLUMNS`] after it is asked for meanwhile.
     fn by_lines(&self, [rows, cols]: [usize; 2], mut exchange: impl FnMut([Range<usize>; 2], &[T], usize)) {
         let line = CACHE_LINE / size_of::<T>();
         let part = |first: usize, len: usize| first..len.min(first + line);
@@ -333,7 +345,17 @@ mod tests {
             let turns = Transpose { between: 2, strides: [0, 70, 140], ..Transpose::contiguous(dtype, [1, 1088, 70]) };
             assert_twins(&turns.into(), &mut draw);
             // Of one run and of several, with rest and without, past the caches and not.
-            for [rows, cols] in [[1100, 70], [70, 1100], [5000, 17], [1024, 129], [16, 2100], [1600, 8], [128, 2048]] {
+            for [rows, cols] in [
+                [1100, 70],
+                [70, 1100],
+                [5000, 17],
+                [1024, 129],
+                [16, 2100],
+                [1600, 8],
+                [128, 2048],
+                [2048, 13],
+                [3072, 3],
+            ] {
                 assert_twins(&Transpose::contiguous(dtype, [2, rows, cols]).into(), &mut draw);
             }
             // By panels that stay in a cache.

@@ -187,6 +187,13 @@ impl<T: Plain> TileView<'_, T> {
         }
     }
 
+    /// Whether all rows of the tile are whole cache lines.
+    #[inline(always)]
+    pub(crate) fn has_whole_lines(&self) -> bool {
+        let bytes = [self.start.addr(), self.stride * size_of::<T>(), self.columns.len() * size_of::<T>()];
+        bytes.into_iter().all(|bytes| bytes.is_multiple_of(CACHE_LINE))
+    }
+
     /// Calls `body` with the rows of the tile, to be written past the caches as far as they are whole cache lines.
     pub(crate) fn stream<R>(&mut self, body: impl FnOnce(&mut StreamedRows<'_, '_, T>) -> R) -> R {
         // Also if `body` panics.
@@ -199,25 +206,32 @@ impl<T: Plain> TileView<'_, T> {
 pub(crate) struct StreamedRows<'t, 'a, T>(&'t mut TileView<'a, T>);
 
 impl<T: Plain> StreamedRows<'_, '_, T> {
+    /// Writes a row, counted from the tile's first.
+    #[inline(always)]
+    pub(crate) fn write_row(&mut self, row: usize, from: &[T]) {
+        let row = self.0.rows.start + row;
+        // SAFETY: nobody but this has the tile until `stream` has ended its fence.
+        unsafe { stream_line(self.0.row(row), from) };
+    }
+
     /// Fills some rows and columns, counted from the tile's first, with the columns of a matrix, whose rows are at distance
     /// `pitch`.
     ///
     /// # Panics
-    /// If the matrix ends before, or the tile has not all of the elements.
+    /// If the matrix ends before, the tile has not all of the elements, these are no whole blocks, or rows of the tile
+    /// are no [whole lines](TileView::has_whole_lines).
     #[inline(always)]
     pub(crate) fn exchange(&mut self, [rows, columns]: [Range<usize>; 2], from: &[T], pitch: usize) {
         let tile = &mut *self.0;
-        assert!(rows.end <= tile.rows.len() && columns.end <= tile.columns.len(), "elements of a tile");
-        let extents = [columns.len(), rows.len()];
-        // SAFETY: the elements that are written are of the tile, as was just checked, and it is borrowed exclusively until
-        // `stream` has ended its fence.
+        let is_part = |part: &Range<usize>, len: usize| part.start <= part.end && part.end <= len;
+        assert!(is_part(&rows, tile.rows.len()) && is_part(&columns, tile.columns.len()), "elements of a tile");
+        let are_lines = [columns.start, columns.end].map(|at| (at * size_of::<T>()).is_multiple_of(CACHE_LINE));
+        assert!(tile.has_whole_lines() && are_lines == [true; 2], "whole lines of a tile");
+        // SAFETY: the elements that are written are of the tile and whole lines, as was just checked, and it is borrowed
+        // exclusively until `stream` has ended its fence.
         unsafe {
             let to = tile.start.add(rows.start * tile.stride + columns.start);
-            let bytes = [to.addr(), tile.stride * size_of::<T>(), columns.len() * size_of::<T>()];
-            match bytes.into_iter().all(|bytes| bytes.is_multiple_of(CACHE_LINE)) {
-                true => exchange_past_caches(from, pitch, extents, to, tile.stride),
-                false => exchange_to(from, pitch, extents, to, tile.stride),
-            }
+            exchange_past_caches(from, pitch, [columns.len(), rows.len()], to, tile.stride);
         }
     }
 }

@@ -3,8 +3,9 @@
 //! Tasks are cut by shape alone. Three ways, by shape: a small product runs at once on its operands; a result that is
 //! small beside its depth is cut along k, into partial results that are summed in order; everything else is cut into
 //! tiles of C. Tiles share column panels where several of them want the same, and row panels where each packs few columns
-//! of its own, or long vectors a turned A (ADR 73), or windows of an image (ADR 109); a B that the second-level cache holds
-//! is not packed at all (ADR 42), nor one of a product that is cut along k (`split_k.rs`).
+//! of its own, or long vectors a turned A (ADR 73), or an A that is gathered, such as windows of an image (ADR 109); a B
+//! that the second-level cache holds is not packed at all (ADR 42), nor one of a product that is cut along k
+//! (`split_k.rs`), if its columns are neighbours.
 //! Tasks copy row panels while they multiply, or read rows in place (ADR 79), and column panels as well if the nearest cache
 //! has room for them (ADR 63, 69, 70), or if B lies in memory (ADR 107).
 
@@ -317,7 +318,7 @@ impl Engine {
         let extents = [x.m, columns.cols.len(), x.k];
         let grid = Grid::new(kernels, extents, columns.source, self.divides);
         // Where many tasks have the same rows and few columns, they share the panels, as where panels of long vectors are
-        // turned on the way, and where windows of an image become rows: each task would do that again.
+        // turned on the way, and where an A is gathered, as windows of an image are: each task would do that again.
         let n_panels = |i: usize| (0..i).map(|i| grid.rows(x.m, i).len().div_ceil(kernels.heights[0])).sum::<usize>();
         let len_of_panel = kernels.heights[0].saturating_mul(x.k.next_multiple_of(CHUNK));
         let n_shared = n_panels(grid.down).saturating_mul(len_of_panel);

@@ -96,8 +96,15 @@ pub(super) fn write_run<T: Real>(panel: &mut [T], width: usize, i: usize, k: usi
 /// Writes zeros to `n` steps from `k` on of row `i` of a chunked panel.
 #[inline(always)]
 pub(super) fn clear_run<T: Real>(panel: &mut [T], width: usize, i: usize, k: usize, n: usize) {
-    for k in k..k + n {
-        panel[position(Layout::Chunked, width, i, k)] = T::ZERO;
+    let (mut k, end) = (k, k + n);
+    while k < end {
+        let n = (end - k).min(CHUNK - k % CHUNK);
+        let to = &mut panel[position(Layout::Chunked, width, i, k)..][..n];
+        match <&mut [T; CHUNK]>::try_from(&mut *to) {
+            Ok(chunk) => *chunk = [T::ZERO; CHUNK],
+            Err(_) => to.fill(T::ZERO),
+        }
+        k += n;
     }
 }
 

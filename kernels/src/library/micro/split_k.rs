@@ -1,8 +1,9 @@
 //! Products whose result is small beside their depth, cut along k ("split-K"): each task computes a partial result, and
 //! these are added up in order.
 //!
-//! A task reads B where it lies, a panel after the other, and copies each while it multiplies by the one before: packed at
-//! once, panels of a long block would fill the second-level cache, and each step would wait for memory (ADR 109).
+//! A task reads a B whose columns are neighbours in memory where it lies, and if it has rows enough, copies each panel while
+//! it multiplies by the one before: packed at once, the panels of a block of steps fill the second-level cache, and each
+//! step waits for memory (ADR 109). Another B is packed.
 
 use std::ops::Range;
 
@@ -26,7 +27,7 @@ impl Engine {
     }
 
     /// The transpose, as B<sup>T</sup> A<sup>T</sup>, whose rows and columns are exchanged then: the wider operand is read
-    /// in place, and only the other one is packed. Sums are the same.
+    /// in place, and only the other one is packed. Sums are the same, as factors may change places.
     fn multiply_turned<T: Real>(&self, x: &Product<'_, T>, part: usize) {
         /// Rows of the result that a task writes.
         const ROWS: usize = 64;
@@ -203,14 +204,14 @@ mod tests {
         found
     }
 
-    /// Wide results by way of their transpose, high ones as they are, from operands in place and packed.
+    /// High results by way of their transpose, others as they are, from operands in place and packed.
     #[test]
     fn transposes_have_the_same_sums() {
         for level in Level::available() {
             let best = Engine { level, ..Engine::best() };
             let packs = Engine { unpacked: false, ..best };
             let depth = 2 * block_depth(2500);
-            for [m, n] in [[40, 20], [150, 17], [33, 16], [200, 96], [16, 40], [130, 3], [39, 20]] {
+            for [m, n] in [[40, 20], [150, 17], [33, 16], [200, 96], [16, 40], [130, 3], [39, 20], [60, 1100]] {
                 let shape = [m, n, 2500, depth];
                 let bits = |x: Vec<f32>| x.into_iter().map(f32::to_bits).collect::<Vec<_>>();
                 let [found, expected] = [&best, &packs].map(|engine| bits(product(engine, shape)));

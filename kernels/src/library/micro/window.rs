@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::pack::{PanelSource, clear_rows, clear_run, position, write_run};
 use super::{Layout, Real};
+use crate::library::view::vectorized;
 
 /// One axis: output `o` and tap `t` meet at coordinate `o * stride + t * dilation + offset` of the image.
 #[derive(Clone, Copy, Debug)]
@@ -236,15 +237,18 @@ impl<T: Real> PanelSource<T> for PixelRows<'_, T> {
         clear_rows(outer.len(), inner.len(), layout, width, panel);
         match layout {
             Layout::Interleaved => self.interleave(outer, inner, width, panel),
-            Layout::Chunked => {
-                let mut i = 0;
-                for run in self.0.pixel_runs(outer) {
-                    for x in run.x.clone() {
-                        self.write_pixel(&run, x, &inner, width, i, panel);
-                        i += 1;
+            Layout::Chunked => vectorized(
+                #[inline(always)]
+                || {
+                    let mut i = 0;
+                    for run in self.0.pixel_runs(outer) {
+                        for x in run.x.clone() {
+                            self.write_pixel(&run, x, &inner, width, i, panel);
+                            i += 1;
+                        }
                     }
-                }
-            }
+                },
+            ),
         }
     }
 
