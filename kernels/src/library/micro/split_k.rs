@@ -19,6 +19,14 @@ use crate::library::view::vectorized;
 /// Elements of partial results that a task adds up.
 pub(super) const SUM_TASK: usize = 1 << 15;
 
+/// Whether parts read a B with so many elements to a row where it lies: not if many rows would read it again and again
+/// without a copy, from few sets of the nearest cache.
+fn reads_in_place<T>(kernels: &Kernels<T>, m: usize, row: usize) -> bool {
+    const MANY: usize = 512;
+    const CROWDED: usize = 1024;
+    kernels.is_quick || m < MANY || !(row * size_of::<T>()).is_multiple_of(CROWDED)
+}
+
 impl Engine {
     /// Computes a product in parts of `part` steps, whose results are added up in order.
     pub(super) fn multiply_by_depth<T: Real>(&self, x: &Product<'_, T>, part: usize) {
@@ -49,7 +57,7 @@ impl Engine {
         let kernels = T::kernels(self.level);
         let size = x.m * x.n;
         let parts = x.k.div_ceil(part);
-        let columns = self.columns_in_place(&kernels, x, |_| true);
+        let columns = self.columns_in_place(&kernels, x, |row| reads_in_place(&kernels, x.m, row));
         let copies = self.copies_rows(&kernels, x.a);
         with_scratch::<T, _>(size * parts, |partial| {
             let all = Output { data: partial.as_mut_ptr(), stride: x.n, rows: None };
