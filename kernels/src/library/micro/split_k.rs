@@ -30,8 +30,8 @@ fn reads_in_place<T>(kernels: &Kernels<T>, m: usize, row: usize) -> bool {
 impl Engine {
     /// Computes a product in parts of `part` steps, whose results are added up in order.
     pub(super) fn multiply_by_depth<T: Real>(&self, x: &Product<'_, T>, part: usize) {
-        let is_turned = self.unpacked && x.a.direct().is_some() && x.b.direct().is_some() && x.out.rows.is_none();
-        if is_turned && x.m >= 2 * x.n { self.multiply_turned(x, part) } else { self.multiply_parts(x, part) }
+        let are_turned = self.unpacked && x.a.direct().is_some() && x.b.direct().is_some() && x.out.rows.is_none();
+        if are_turned && x.m >= 2 * x.n { self.multiply_turned(x, part) } else { self.multiply_parts(x, part) }
     }
 
     /// The transpose, as B<sup>T</sup> A<sup>T</sup>, whose rows and columns are exchanged then: the wider operand is read
