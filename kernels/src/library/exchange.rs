@@ -179,55 +179,35 @@ mod x86 {
         }
     }
 
-    /// Writes the first 8 bytes of a register.
-    ///
-    /// # Safety
-    ///
-    /// The bytes can be written; past the caches, they are aligned, and a fence follows.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn write_8<const PAST_CACHES: bool>(to: *mut u8, bytes: __m128i) {
-        // SAFETY: the caller's.
-        unsafe {
-            match PAST_CACHES {
-                true => _mm_stream_si64(to.cast(), _mm_cvtsi128_si64(bytes)),
-                false => _mm_storel_epi64(to.cast(), bytes),
+    /// Defines writes of a register, or of its first bytes.
+    macro_rules! writes {
+        ($(#[$meta:meta])* $name:ident, $register:ty, $to:ident, $bytes:ident: $past:expr, $near:expr) => {
+            $(#[$meta])*
+            ///
+            /// # Safety
+            ///
+            /// The bytes can be written; past the caches, they are aligned, and a fence follows.
+            #[inline]
+            #[target_feature(enable = "avx2")]
+            unsafe fn $name<const PAST_CACHES: bool>($to: *mut u8, $bytes: $register) {
+                // SAFETY: the caller's.
+                unsafe { if PAST_CACHES { $past } else { $near } }
             }
-        }
+        };
     }
 
-    /// Writes a register of 16 bytes.
-    ///
-    /// # Safety
-    ///
-    /// As [`write_8`].
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn write_16<const PAST_CACHES: bool>(to: *mut u8, bytes: __m128i) {
-        // SAFETY: the caller's.
-        unsafe {
-            match PAST_CACHES {
-                true => _mm_stream_si128(to.cast(), bytes),
-                false => _mm_storeu_si128(to.cast(), bytes),
-            }
-        }
+    writes! {
+        /// Writes the first 8 bytes of a register.
+        write_8, __m128i, to, bytes:
+        _mm_stream_si64(to.cast(), _mm_cvtsi128_si64(bytes)), _mm_storel_epi64(to.cast(), bytes)
     }
-
-    /// Writes a register of 32 bytes.
-    ///
-    /// # Safety
-    ///
-    /// As [`write_8`].
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn write_32<const PAST_CACHES: bool>(to: *mut u8, bytes: __m256i) {
-        // SAFETY: the caller's.
-        unsafe {
-            match PAST_CACHES {
-                true => _mm256_stream_si256(to.cast(), bytes),
-                false => _mm256_storeu_si256(to.cast(), bytes),
-            }
-        }
+    writes! {
+        /// Writes a register of 16 bytes.
+        write_16, __m128i, to, bytes: _mm_stream_si128(to.cast(), bytes), _mm_storeu_si128(to.cast(), bytes)
+    }
+    writes! {
+        /// Writes a register of 32 bytes.
+        write_32, __m256i, to, bytes: _mm256_stream_si256(to.cast(), bytes), _mm256_storeu_si256(to.cast(), bytes)
     }
 
     /// A block of elements of one byte: pairs of rows, then fours, then all, element by element in turn.

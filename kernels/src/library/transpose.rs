@@ -316,8 +316,10 @@ impl<T: Plain> SourceMatrix<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use retape_runtime::Buffer;
+
     use super::*;
-    use crate::library::testing::{Draw, assert_twins};
+    use crate::library::testing::{Draw, assert_twins, drawn};
 
     #[test]
     fn kernels_agree_with_their_twins() {
@@ -364,5 +366,16 @@ mod tests {
                 assert_twins(&Transpose::contiguous(dtype, [1, rows, cols]).into(), &mut draw);
             }
         }
+    }
+
+    /// A large result that begins inside a cache line has no whole lines to write past the caches.
+    #[test]
+    fn results_at_any_place_are_whole() {
+        let transpose = Transpose::contiguous(DType::F32, [1, 1024, 129]);
+        let (x, n) = (drawn(&mut Draw::new(29), DType::F32, 1024 * 129, true), 4 * 1024 * 129);
+        let [mut found, mut expected] = [(); 2].map(|()| Buffer::zeroed(n + 16).expect("memory"));
+        transpose.run(&[x.bytes()], &mut [&mut found.bytes_mut()[16..]]);
+        transpose.reference(&[x.bytes()], &mut [&mut expected.bytes_mut()[16..]]);
+        assert_eq!(found.bytes(), expected.bytes());
     }
 }

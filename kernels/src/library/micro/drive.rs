@@ -174,7 +174,8 @@ impl Engine {
             return;
         }
         if part < x.k {
-            self.multiply_by_depth(x, part);
+            // SAFETY: handed on.
+            unsafe { self.multiply_by_depth(x, part) };
             done(0..x.m, 0..x.n);
         } else {
             self.multiply_by_tiles(x, done);
@@ -323,10 +324,12 @@ impl Engine {
         let len_of_panel = kernels.heights[0].saturating_mul(x.k.next_multiple_of(CHUNK));
         let n_shared = n_panels(grid.down).saturating_mul(len_of_panel);
         let (is_turned, is_gathered) = (x.a.layout() == Layout::Interleaved, x.a.rows().is_none());
-        let most = match is_gathered {
-            true => STRIP[0],
-            false if is_turned && !kernels.is_short() => STRIP[1],
-            false => 0,
+        let most = if is_gathered {
+            STRIP[0]
+        } else if is_turned && !kernels.is_short() {
+            STRIP[1]
+        } else {
+            0
         };
         let is_repeated = columns.source == ColumnSource::Tasks && grid.across > 2 && n_shared <= STRIP[0];
         let shares = is_repeated || grid.across > 1 && n_shared <= most;

@@ -29,19 +29,34 @@ fn reads_in_place<T>(kernels: &Kernels<T>, m: usize, row: usize) -> bool {
 
 impl Engine {
     /// Computes a product in parts of `part` steps, whose results are added up in order.
-    pub(super) fn multiply_by_depth<T: Real>(&self, x: &Product<'_, T>, part: usize) {
+    ///
+    /// # Safety
+    ///
+    /// As [`Engine::multiply`].
+    pub(super) unsafe fn multiply_by_depth<T: Real>(&self, x: &Product<'_, T>, part: usize) {
         let are_turned = self.unpacked && x.a.direct().is_some() && x.b.direct().is_some() && x.out.rows.is_none();
-        if are_turned && x.m >= 2 * x.n { self.multiply_turned(x, part) } else { self.multiply_parts(x, part) }
+        // SAFETY: handed on.
+        unsafe {
+            match are_turned && x.m >= 2 * x.n {
+                true => self.multiply_turned(x, part),
+                false => self.multiply_parts(x, part),
+            }
+        }
     }
 
     /// The transpose, as B<sup>T</sup> A<sup>T</sup>, whose rows and columns are exchanged then: the wider operand is read
     /// in place, and only the other one is packed. Sums are the same, as factors may change places.
-    fn multiply_turned<T: Real>(&self, x: &Product<'_, T>, part: usize) {
+    ///
+    /// # Safety
+    ///
+    /// As [`Engine::multiply`]; rows of the output lie at its stride.
+    unsafe fn multiply_turned<T: Real>(&self, x: &Product<'_, T>, part: usize) {
         /// Rows of the result that a task writes.
         const ROWS: usize = 64;
         with_scratch::<T, _>(x.m * x.n, |transpose| {
             let out = Output { data: transpose.as_mut_ptr(), stride: x.m, rows: None };
-            self.multiply_parts(&Product { m: x.n, n: x.m, k: x.k, a: x.b, b: x.a, out }, part);
+            // SAFETY: the scratch has all rows of the transpose.
+            unsafe { self.multiply_parts(&Product { m: x.n, n: x.m, k: x.k, a: x.b, b: x.a, out }, part) };
             let transpose = &*transpose;
             (self.parallel_for)(x.m.div_ceil(ROWS), &|task| {
                 let rows = task * ROWS..((task + 1) * ROWS).min(x.m);
@@ -53,7 +68,11 @@ impl Engine {
     }
 
     /// One task for each part of k; the partial results are summed in order.
-    fn multiply_parts<T: Real>(&self, x: &Product<'_, T>, part: usize) {
+    ///
+    /// # Safety
+    ///
+    /// As [`Engine::multiply`].
+    unsafe fn multiply_parts<T: Real>(&self, x: &Product<'_, T>, part: usize) {
         let kernels = T::kernels(self.level);
         let size = x.m * x.n;
         let parts = x.k.div_ceil(part);
@@ -73,7 +92,7 @@ impl Engine {
                     }
                 }
             });
-            // SAFETY: by the contract of `multiply`.
+            // SAFETY: handed on.
             unsafe { self.add_parts(partial, [x.m, x.n], &x.out) };
         });
     }
@@ -208,7 +227,8 @@ mod tests {
         // SAFETY: the operands outlive their views.
         let [a, b] = unsafe { [(a.as_ptr(), m), (b.as_ptr(), n)].map(|(at, row)| Strided::new(at, 1, row as isize)) };
         let out = Output { data: found.as_mut_ptr(), stride, rows: None };
-        engine.multiply_by_depth(&Product { m, n, k, a: &a, b: &b, out }, part);
+        // SAFETY: the output has m rows at its stride.
+        unsafe { engine.multiply_by_depth(&Product { m, n, k, a: &a, b: &b, out }, part) };
         found
     }
 
