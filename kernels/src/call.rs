@@ -10,7 +10,8 @@
 //! library kernel's result while the kernel computes others: blocks are disjoint, the epilogue reads the result and what
 //! it writes over it at the elements of its block only, and verification has proved that it writes over nothing that the
 //! library kernel reads. Functions of a chain run in turn on the rows of one block while others run on other blocks: what
-//! one of them writes and another one accesses are bytes of the same row (`chain.rs`).
+//! one of them writes and another one accesses are bytes of the same row (`chain.rs`); so do launches of a region on their
+//! rows (`region.rs`).
 //!
 //! Buffers of a call own their bytes, and the outputs are borrowed exclusively while the inputs are borrowed, so an input
 //! shares its bytes with nothing that is written, with one exception: an input that was donated may *be* an output,
@@ -21,13 +22,14 @@
 
 use std::time::Instant;
 
-use retape_runtime::{Buffer, parallel_for};
+use retape_runtime::{Buffer, n_threads, parallel_for};
 use smallvec::SmallVec;
 
 use crate::cpu::Function;
 use crate::donation::Bytes;
 use crate::error::{Error, Result};
-use crate::library::Tile;
+use crate::library::{RowPart, Tile};
+use crate::phase::{LinkWork, Phase, Region, RegionLink};
 use crate::program::{Entry, HostLaunch, Job, LaunchTime, Program, Site};
 
 impl Function {
@@ -115,23 +117,65 @@ impl Workspace {
         Ok(Workspace { arena, table: program.entries.iter().map(pointer).collect() })
     }
 
-    /// Runs the program on these buffers; `clock`, if any, gets the time of each launch.
+    /// Runs the program on these buffers. `clock`, if any, gets the time of each launch; launches run one by one then.
     pub(crate) fn run<'b>(
         &mut self,
         program: &Program,
         input: impl Fn(usize) -> Option<Bytes<'b>>,
         outputs: &'b mut [Buffer],
-        mut clock: Option<&mut Vec<LaunchTime>>,
+        clock: Option<&mut Vec<LaunchTime>>,
     ) -> Result<()> {
         self.bind(program, input, outputs)?;
+        let Some(clock) = clock else {
+            return program.phases.iter().try_for_each(|phase| self.phase(program, phase));
+        };
         for launch in &program.launches {
-            let start = clock.as_ref().map(|_| Instant::now());
+            let start = Instant::now();
             self.launch(program, launch)?;
-            if let (Some(clock), Some(start)) = (clock.as_deref_mut(), start) {
-                clock.push(LaunchTime { start, nanos: start.elapsed().as_nanos() as u64 });
-            }
+            clock.push(LaunchTime { start, nanos: start.elapsed().as_nanos() as u64 });
         }
         Ok(())
+    }
+
+    fn phase(&self, program: &Program, phase: &Phase) -> Result<()> {
+        match phase {
+            Phase::Launch(launch) => self.launch(program, &program.launches[*launch])?,
+            Phase::Apart(launches) => {
+                let table = Table(self.table.as_ptr());
+                parallel_for(launches.len(), &|n| {
+                    let launch = &program.launches[launches[n]];
+                    if let Job::Code { function, items, .. } = &launch.job {
+                        // SAFETY: the argument at the head of this file; the launches touch nothing that another writes.
+                        unsafe { function.call(table.at().add(launch.first), 0, *items) };
+                    }
+                });
+            }
+            Phase::Region(region) => self.region(region),
+        }
+        Ok(())
+    }
+
+    /// Runs all launches of a region on each part of its rows.
+    fn region(&self, region: &Region) {
+        let (table, (number, cut)) = (Table(self.table.as_ptr()), region.cut(n_threads()));
+        parallel_for(cut.count(), &|part| {
+            let rows = cut.part(part);
+            for RegionLink { first, count, work, .. } in &region.links {
+                // SAFETY: the entries of the launch, which nobody changes during a call.
+                let pointers = unsafe { std::slice::from_raw_parts(table.at().add(*first), *count) };
+                match work {
+                    LinkWork::Code { function, items_of_row } => {
+                        let [begin, end] = [rows.start, rows.end].map(|row| row as u64 * items_of_row);
+                        // SAFETY: the argument at the head of this file: the items of a part are its rows.
+                        unsafe { function.call(pointers.as_ptr(), begin, end) };
+                    }
+                    LinkWork::Library { parts, epilogue } => {
+                        // SAFETY: as above, of the rows of a library kernel.
+                        unsafe { run_rows(&parts[number][part], epilogue.as_deref(), pointers) };
+                    }
+                }
+            }
+        });
     }
 
     /// Runs the program on these buffers and shows the arena and the outputs after each launch. Launches that `is_left_out`
@@ -251,6 +295,26 @@ impl Workspace {
             }
         }
     }
+}
+
+/// Computes rows of a library kernel, and what its epilogue makes of them.
+///
+/// # Safety
+///
+/// `pointers` has those of the operands and then of the epilogue's parameters, as a launch has them. While this runs,
+/// nobody writes what the rows read or accesses what they write.
+unsafe fn run_rows(part: &RowPart, epilogue: Option<&Function>, pointers: &[*mut u8]) {
+    let (own, others) = pointers.split_at(part.inputs().len() + 1);
+    let reads = part.inputs().iter().zip(own);
+    // SAFETY: inside the operand, by the caller's promise.
+    let inputs = reads.map(|(bytes, pointer)| unsafe { slice(pointer.wrapping_add(bytes.start), bytes.len()) });
+    let inputs: SmallVec<[&[u8]; 4]> = inputs.collect();
+    let (accumulator, bytes) = (own[part.inputs().len()], part.output());
+    // SAFETY: as above.
+    let output = unsafe { slice_mut(accumulator.wrapping_add(bytes.start), bytes.len()) };
+    let Some(function) = epilogue else { return part.run(&inputs, output, &|_| {}) };
+    let epilogue = TileEpilogue { function, accumulator, table: others };
+    part.run(&inputs, output, &|tile| epilogue.run(&tile));
 }
 
 /// A set of numbers of outputs, of which a call may have thousands: a bit for each.

@@ -10,11 +10,10 @@
 //! it would run alone, so no bit of a result changes.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
-use crate::ir::{Affine, Inst, operation};
-use crate::program::{Entry, Site};
-use crate::schedule::{Nest, Source, TASK_WORK, Traversal};
+use crate::program::Site;
+use crate::reach::{self, Entries, Reach, overlap, row_counts};
+use crate::schedule::{Nest, TASK_WORK};
 
 /// Bytes of a block: a part of a second-level cache, which holds other things as well.
 const BLOCK: u64 = 1 << 16;
@@ -43,18 +42,6 @@ pub(crate) struct Blocks {
     per_block: u64,
 }
 
-/// How a nest reaches a parameter, in bytes from the start of its buffer.
-#[derive(Clone, Copy, Debug)]
-struct Reach {
-    site: Site,
-    writes: bool,
-    /// From the first to the end of the last, in the first row and in all rows.
-    row: [i64; 2],
-    all: [i64; 2],
-    /// The distance of rows, if they are at equal ones.
-    pitch: Option<i64>,
-}
-
 impl Blocks {
     /// The number of blocks.
     pub(crate) fn count(self) -> u64 {
@@ -67,19 +54,9 @@ impl Blocks {
     }
 }
 
-/// The entries of a program that is being made.
-#[derive(Clone, Copy)]
-pub(crate) struct Entries<'e> {
-    pub(crate) all: &'e [Entry],
-    /// The pairs of an input and an output that may be one buffer.
-    pub(crate) donations: &'e [(usize, usize)],
-    /// Where constants begin in the scratch memory, which nothing writes.
-    pub(crate) constants: usize,
-}
-
 /// The blocks in which all nests may run, and with the last one are better run, in turn.
 pub(crate) fn blocks(nests: &[ChainNest<'_>], entries: Entries<'_>) -> Option<Blocks> {
-    let bytes = nests.iter().flat_map(|nest| entries.of(nest)).map(|entry| entry.len as u64);
+    let bytes = nests.iter().flat_map(|nest| entries.of(&nest.nest, nest.first)).map(|entry| entry.len as u64);
     let is_large = bytes.fold(0, u64::saturating_add) >= LEAST;
     if nests.len() > MOST_NESTS || !is_large || nests.iter().any(|nest| nest.nest.is_short()) {
         return None;
@@ -91,7 +68,8 @@ pub(crate) fn blocks(nests: &[ChainNest<'_>], entries: Entries<'_>) -> Option<Bl
 }
 
 fn blocks_of(nests: &[ChainNest<'_>], entries: Entries<'_>, rows: u64) -> Option<Blocks> {
-    let reaches: Option<Vec<Vec<Reach>>> = nests.iter().map(|nest| reaches(nest, entries, rows)).collect();
+    let reaches: Option<Vec<Vec<Reach>>> =
+        nests.iter().map(|nest| reach::of_nest(&nest.nest, nest.first, entries, rows)).collect();
     let reaches = reaches?;
     let is_apart = |x: &Reach, y: &Reach| !(x.writes || y.writes) || x.keeps_to_rows_of(y, entries.donations);
     let are_apart =
@@ -119,7 +97,7 @@ fn blocks_of(nests: &[ChainNest<'_>], entries: Entries<'_>, rows: u64) -> Option
 /// Whether a nest stores what one of the others, which run after it, reads.
 pub(crate) fn is_read_by(nest: &ChainNest<'_>, later: &[ChainNest<'_>], entries: Entries<'_>) -> bool {
     let spans = |nest: &ChainNest<'_>, written: bool| -> Vec<(Site, [usize; 2])> {
-        let params = nest.nest.kernel.params.iter().zip(entries.of(nest));
+        let params = nest.nest.kernel.params.iter().zip(entries.of(&nest.nest, nest.first));
         let some = params.filter(|(param, _)| param.written == written);
         some.map(|(_, entry)| (entry.site, [entry.offset, entry.offset + entry.len])).collect()
     };
@@ -140,136 +118,4 @@ fn bytes_of_row<'r>(reaches: impl Iterator<Item = &'r Reach>) -> u64 {
     rows.sort_unstable();
     rows.dedup();
     rows.iter().map(|(.., [start, end])| (end - start) as u64).sum()
-}
-
-impl Entries<'_> {
-    fn of(&self, nest: &ChainNest<'_>) -> &[Entry] {
-        &self.all[nest.first..nest.first + nest.nest.sources.len()]
-    }
-}
-
-/// The numbers of rows that the outer loops of a nest have; none if it has one loop.
-fn row_counts(nest: &Nest) -> Vec<u64> {
-    let outer = nest.kernel.axes.iter().take(n_outer(nest)).map(|axis| axis.extent as u64);
-    let counts = outer.scan(1_u64, |n, extent| {
-        *n = n.saturating_mul(extent);
-        Some(*n)
-    });
-    counts.filter(|&n| n > 1).collect()
-}
-
-/// The axes of which a grid item is a point.
-fn n_outer(nest: &Nest) -> usize {
-    let kept = nest.kernel.axes.iter().filter(|axis| !axis.reduced).count();
-    match nest.traversal {
-        Traversal::Rows => kept,
-        Traversal::Columns { .. } => kept - 1,
-        Traversal::Flat | Traversal::Tile => 0,
-    }
-}
-
-/// The distance of rows of a position, and its range in the first row and in all, in elements.
-struct RowRange {
-    pitch: Option<i64>,
-    row: [i64; 2],
-    all: [i64; 2],
-}
-
-/// How a nest reaches its parameters, if its items are so many rows.
-fn reaches(nest: &ChainNest<'_>, entries: Entries<'_>, rows: u64) -> Option<Vec<Reach>> {
-    let (first, nest) = (nest.first, &nest.nest);
-    let kernel = &nest.kernel;
-    let n_outer = match nest.traversal {
-        Traversal::Flat if nest.items.is_multiple_of(rows) => 0,
-        Traversal::Rows | Traversal::Columns { .. } => {
-            let counts = row_counts(nest);
-            let axes = kernel.axes.iter().take(n_outer(nest)).filter(|axis| axis.extent > 1);
-            debug_assert_eq!(axes.count(), counts.len(), "canonical kernels have no axes of one point");
-            counts.iter().position(|&n| n == rows)? + 1
-        }
-        Traversal::Flat | Traversal::Tile => return None,
-    };
-    let range = |at: &Affine| match nest.traversal {
-        Traversal::Flat => flat_range(at, nest.items as i64, rows as i64),
-        Traversal::Rows | Traversal::Columns { .. } | Traversal::Tile => nested_range(nest, at, n_outer),
-    };
-    let mut found = vec![];
-    let mut add = |param: usize, writes: bool, range: RowRange| {
-        let entry = entries.all[first + param];
-        let size = kernel.params[param].dtype.size() as i64;
-        let bytes = |[from, to]: [i64; 2]| [from, to + 1].map(|at| entry.offset as i64 + at * size);
-        let pitch = range.pitch.map(|pitch| pitch * size);
-        match nest.sources[param] {
-            Source::Scratch(at) if at < entries.constants => return None,
-            Source::Scratch(_) => {}
-            Source::Param(_) => {
-                found.push(Reach { site: entry.site, writes, row: bytes(range.row), all: bytes(range.all), pitch })
-            }
-        }
-        Some(())
-    };
-    for inst in &kernel.insts {
-        match inst {
-            Inst::Load(param, at) => add(param.index(), false, range(at))?,
-            // A position that is computed may be any.
-            Inst::LoadAt(param, _) => {
-                let all = [0, kernel.params[param.index()].len as i64 - 1];
-                add(param.index(), false, RowRange { pitch: None, row: all, all })?;
-            }
-            Inst::Const(_) | Inst::Index(_) | Inst::Reduce(..) | operation!() => {}
-        }
-    }
-    for store in &kernel.stores {
-        add(store.param.index(), true, range(&store.at))?;
-    }
-    Some(found)
-}
-
-/// The range of a position over one axis of `n` points, which are rows of equal length.
-fn flat_range(at: &Affine, n: i64, rows: i64) -> RowRange {
-    let (stride, len) = (at.stride(0), n / rows);
-    let range = |n: i64| [at.offset + (stride * (n - 1)).min(0), at.offset + (stride * (n - 1)).max(0)];
-    RowRange { pitch: Some(stride * len), row: range(len), all: range(n) }
-}
-
-/// The range of a position over axes of which the first ones count rows.
-fn nested_range(nest: &Nest, at: &Affine, n_outer: usize) -> RowRange {
-    let extent = |axis: usize| nest.kernel.axes[axis].extent as i64;
-    let over = |axes: Range<usize>| {
-        let ends = axes.map(|axis| at.stride(axis) * (extent(axis) - 1));
-        ends.fold([at.offset; 2], |[low, high], end| [low + end.min(0), high + end.max(0)])
-    };
-    let step = at.stride(n_outer - 1);
-    let mut expected = step;
-    let is_even = (0..n_outer).rev().all(|axis| {
-        let is_so = at.stride(axis) == expected;
-        expected = expected.saturating_mul(extent(axis));
-        is_so
-    });
-    let n_axes = nest.kernel.axes.len();
-    RowRange { pitch: is_even.then_some(step), row: over(n_outer..n_axes), all: over(0..n_axes) }
-}
-
-fn overlap<T: PartialOrd>(one: [T; 2], other: [T; 2]) -> bool {
-    one[0] < other[1] && other[0] < one[1]
-}
-
-impl Reach {
-    /// Whether both may reach one byte.
-    fn touches(&self, other: &Reach, donations: &[(usize, usize)]) -> bool {
-        let is_one_buffer = match (self.site, other.site) {
-            (Site::Input(input), Site::Output(output)) | (Site::Output(output), Site::Input(input)) => {
-                donations.binary_search(&(input, output)).is_ok()
-            }
-            (one, another) => one == another,
-        };
-        is_one_buffer && overlap(self.all, other.all)
-    }
-
-    /// Whether no row of one reaches a byte that another row of the other one reaches.
-    fn keeps_to_rows_of(&self, other: &Reach, donations: &[(usize, usize)]) -> bool {
-        let span = self.row[1].max(other.row[1]) - self.row[0].min(other.row[0]);
-        let is_within = |pitch: i64| self.pitch == other.pitch && pitch >= span;
-        !self.touches(other, donations) || self.pitch.is_some_and(is_within)
-    }
 }

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::ir::evaluate;
 use crate::library::Library;
 use crate::pending::{nest_on_tiles, program};
+use crate::phase::Phase;
 use crate::plan::{Operand, Place, Plan, Step, Work};
 use crate::program::{Job, LaunchTime, Modes, Program};
 
@@ -217,6 +218,12 @@ impl Executable {
     /// The number of calls that the steps became.
     pub fn n_launches(&self) -> usize {
         self.program.launches.len()
+    }
+
+    /// The launches, by number, that a call runs before its threads meet: one, or those of a region, or some that may run
+    /// at once.
+    pub fn phases(&self) -> impl ExactSizeIterator<Item = Vec<usize>> {
+        self.program.phases.iter().map(Phase::launches)
     }
 
     /// The number of functions that the steps became; launches may share one.

@@ -20,9 +20,12 @@ pub mod ir;
 pub mod library;
 mod limits;
 mod pending;
+mod phase;
 mod plan;
 mod program;
 pub mod ptx;
+mod reach;
+mod region;
 mod schedule;
 mod simplify;
 

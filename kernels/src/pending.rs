@@ -8,13 +8,15 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::chain::{self, Blocks, ChainNest, Entries};
+use crate::chain::{self, Blocks, ChainNest};
 use crate::cpu::{Unit, compile};
 use crate::error::{Error, Result};
 use crate::ir::Kernel;
 use crate::library::Library;
 use crate::plan::{Donation, Operand, Place, Plan, Step, Work};
 use crate::program::{BoundEntries, Entry, FLAG_BYTES, HostLaunch, Job, Link, Modes, Program, Site};
+use crate::reach::Entries;
+use crate::region::{self, Member, MemberWork};
 use crate::schedule::{Nest, Schedule, Source, TASK_WORK, pieces, prepared_all, schedule, share_code, tile_nest};
 
 /// Nests of at most this much work, in scalar instructions, are merged with their neighbours.
@@ -55,6 +57,21 @@ enum PendingWork<'a> {
     },
 }
 
+impl<'a> PendingLaunch<'a> {
+    /// The launch as one that a region may have: of one nest, or of a library kernel.
+    fn member(&self) -> Option<Member<'a>> {
+        let work = match &self.work {
+            PendingWork::Code { nests } => match nests.as_slice() {
+                &[nest] => MemberWork::Nest(nest),
+                _ => return None,
+            },
+            PendingWork::Library { library, epilogue } => MemberWork::Library(library, *epilogue),
+            PendingWork::Chain { .. } => return None,
+        };
+        Some(Member { work, first: self.first })
+    }
+}
+
 /// The program of a verified plan.
 pub(crate) fn program(plan: &Plan, modes: Modes) -> Result<Program> {
     let mut nests = nests(plan, modes);
@@ -87,10 +104,14 @@ pub(crate) fn program(plan: &Plan, modes: Modes) -> Result<Program> {
         pending.add(n, step, nests);
     }
     pending.mark_read_at_once();
+    let is_watched = modes.trap || modes.separate;
+    let members = pending.launches.iter().map(|launch| launch.member().filter(|_| !is_watched));
+    let planned = region::planned(members, pending.entries());
     let Pending { launches, entries, .. } = pending;
     let launches = compiled(launches, entries.len(), modes.trap)?;
     let n_launches = launches.len();
     Ok(Program {
+        phases: region::phases(planned, &launches),
         launches,
         bound: BoundEntries::of(&entries, plan.inputs.len(), plan.outputs.len()),
         entries,

@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use crate::cpu::Function;
 use crate::library::Library;
+use crate::phase::Phase;
 
 /// Which buffer a parameter of a nest lies in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Site {
     Input(usize),
     Output(usize),
@@ -72,6 +73,8 @@ pub(crate) struct HostLaunch {
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) launches: Vec<HostLaunch>,
+    /// The phases of a call. One that is watched runs the launches one by one.
+    pub(crate) phases: Vec<Phase>,
     pub(crate) entries: Vec<Entry>,
     /// The entries that lie in buffers of the call.
     pub(crate) bound: BoundEntries,

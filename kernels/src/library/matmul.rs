@@ -158,7 +158,7 @@ impl MatMul {
     }
 
     /// The number of elements of each operand.
-    fn lens(&self) -> [usize; 2] {
+    pub(super) fn lens(&self) -> [usize; 2] {
         let (a, b) = (self.a.checked_len(&self.batch, self.m, self.k), self.b.checked_len(&self.batch, self.k, self.n));
         [a, b].map(|len| len.unwrap_or(usize::MAX))
     }

@@ -7,5 +7,6 @@ mod epilogue;
 mod execute;
 mod hostile;
 mod ir;
+mod regions;
 mod speed;
 mod transcendentals;
