@@ -4,10 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::cpu::Function;
-use crate::library::RowPart;
+use crate::library::{LEAST_ROWS, RowPart};
 
-/// Rows of a part at least.
-const LEAST_ROWS: usize = 12;
 /// Parts for two threads, and for more: the fewer there are, the more rows share each read of a matrix.
 const PARTS: [usize; 2] = [2, 4];
 

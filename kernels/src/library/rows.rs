@@ -8,12 +8,17 @@ use retape_runtime::DType;
 use smallvec::SmallVec;
 
 use super::dense::DenseKernel;
+use super::extents::count;
 use super::micro::{Engine, is_split};
 use super::tile::{Tile, TileCallback};
 use super::{Join, Library, MatMul, MatrixLayout};
 
-/// Rows of a product that parts of it compute well, and the most that a task has.
-const ROWS: Range<usize> = 12..193;
+/// Rows of a part that are computed well.
+pub(crate) const LEAST_ROWS: usize = 12;
+
+/// Multiplications of a product at most: those of more take so long that a meeting of threads weighs little, and they
+/// are better divided by their columns as well.
+const MOST_WORK: usize = 1 << 22;
 
 /// Bytes of a right operand that the second-level cache of each core keeps from one product to the next.
 const SMALL: usize = 256 << 10;
@@ -89,7 +94,8 @@ impl MatMul {
         // Columns that lie apart would be packed by each part.
         let is_in_place = self.a.col_stride == 1 && self.b.col_stride == 1 && self.a.row_stride >= k;
         let is_small = k.saturating_mul(n).saturating_mul(self.dtype.size()) <= SMALL;
-        is_plain && is_in_place && is_small && m >= 2 * ROWS.start && ROWS.contains(&m) && !is_split(ROWS.start, n, k)
+        let is_short = m >= 2 * LEAST_ROWS && count(&[m, n, k]) <= MOST_WORK;
+        is_plain && is_in_place && is_small && is_short && !is_split(LEAST_ROWS, n, k)
     }
 
     /// Some rows of a product of one matrix.
@@ -176,7 +182,7 @@ mod tests {
     fn other_products_have_no_rows() {
         let product = |extents| MatMul::contiguous(DType::F32, &[], extents);
         assert_eq!(Library::from(product([32, 512, 128])).n_rows(), Some(32));
-        for extents in [[23, 512, 128], [193, 512, 128], [32, 512, 129], [32, 8, 4096]] {
+        for extents in [[23, 512, 128], [65, 512, 128], [32, 512, 129], [32, 8, 4096]] {
             assert_eq!(Library::from(product(extents)).n_rows(), None, "{extents:?}");
         }
         let mut turned = product([32, 16, 16]);
