@@ -29,7 +29,7 @@ use crate::cpu::Function;
 use crate::donation::Bytes;
 use crate::error::{Error, Result};
 use crate::library::{RowPart, Tile};
-use crate::phase::{LinkWork, Phase, Region, RegionLink};
+use crate::phase::{LinkWork, OneTask, Phase, Region, RegionLink};
 use crate::program::{Entry, HostLaunch, Job, LaunchTime, Program, Site};
 
 impl Function {
@@ -140,14 +140,12 @@ impl Workspace {
     fn phase(&self, program: &Program, phase: &Phase) -> Result<()> {
         match phase {
             Phase::Launch(launch) => self.launch(program, &program.launches[*launch])?,
-            Phase::Apart(launches) => {
+            Phase::Apart(tasks) => {
                 let table = Table(self.table.as_ptr());
-                parallel_for(launches.len(), &|n| {
-                    let launch = &program.launches[launches[n]];
-                    if let Job::Code { function, items, .. } = &launch.job {
-                        // SAFETY: the argument at the head of this file; the launches touch nothing that another writes.
-                        unsafe { function.call(table.at().add(launch.first), 0, *items) };
-                    }
+                parallel_for(tasks.len(), &|n| {
+                    let OneTask { first, function, items, .. } = &tasks[n];
+                    // SAFETY: the argument at the head of this file; no launch touches what another one writes.
+                    unsafe { function.call(table.at().add(*first), 0, *items) };
                 });
             }
             Phase::Region(region) => self.region(region),

@@ -91,12 +91,15 @@ pub(crate) fn program(plan: &Plan, modes: Modes) -> Result<Program> {
     let pair = |donation: &Donation| (donation.input as usize, donation.output as usize);
     let mut donations: Vec<(usize, usize)> = plan.donations.iter().map(pair).collect();
     donations.sort_unstable();
+    let mut by_output: Vec<(usize, usize)> = donations.iter().map(|&(input, output)| (output, input)).collect();
+    by_output.sort_unstable();
     let mut pending = Pending {
         separate: modes.separate,
         scratch_at,
         scratch_len,
         flags_at,
         donations: &donations,
+        by_output: &by_output,
         launches: vec![],
         entries: vec![],
     };
@@ -111,7 +114,7 @@ pub(crate) fn program(plan: &Plan, modes: Modes) -> Result<Program> {
     let launches = compiled(launches, entries.len(), modes.trap)?;
     let n_launches = launches.len();
     Ok(Program {
-        phases: region::phases(planned, &launches),
+        phases: region::phases(planned, &launches)?,
         launches,
         bound: BoundEntries::of(&entries, plan.inputs.len(), plan.outputs.len()),
         entries,
@@ -188,6 +191,7 @@ struct Pending<'a> {
     scratch_len: usize,
     flags_at: Option<usize>,
     donations: &'a [(usize, usize)],
+    by_output: &'a [(usize, usize)],
     launches: Vec<PendingLaunch<'a>>,
     entries: Vec<Entry>,
 }
@@ -237,7 +241,12 @@ impl<'a> Pending<'a> {
     }
 
     fn entries(&self) -> Entries<'_> {
-        Entries { all: &self.entries, donations: self.donations, constants: self.scratch_len }
+        Entries {
+            all: &self.entries,
+            donations: self.donations,
+            by_output: self.by_output,
+            constants: self.scratch_len,
+        }
     }
 
     /// Puts the last launch, which is this nest, behind the one before, if they are a chain.

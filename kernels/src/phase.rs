@@ -15,9 +15,20 @@ pub(crate) enum Phase {
     /// A launch, by its number.
     Launch(usize),
     /// Launches of one task each that may run at once.
-    Apart(Vec<usize>),
+    Apart(Vec<OneTask>),
     /// Launches on rows.
     Region(Region),
+}
+
+/// A launch of a function that one thread runs.
+#[derive(Debug)]
+pub(crate) struct OneTask {
+    /// Its number.
+    pub(crate) launch: usize,
+    /// Its first entry.
+    pub(crate) first: usize,
+    pub(crate) function: Arc<Function>,
+    pub(crate) items: u64,
 }
 
 /// Launches that run one after another on each part of their rows.
@@ -60,7 +71,7 @@ impl Phase {
     pub(crate) fn launches(&self) -> Vec<usize> {
         match self {
             Phase::Launch(launch) => vec![*launch],
-            Phase::Apart(launches) => launches.clone(),
+            Phase::Apart(tasks) => tasks.iter().map(|task| task.launch).collect(),
             Phase::Region(region) => region.links.iter().map(|link| link.launch).collect(),
         }
     }
@@ -106,11 +117,11 @@ mod tests {
     fn parts_cover_the_rows_once() {
         for rows in 2..300 {
             for (cut, most) in RowCut::all(rows).into_iter().zip(PARTS) {
-                assert!((2..=most).contains(&cut.count()), "{cut:?}");
+                assert!((2..=most).contains(&cut.count()) && cut.len >= LEAST_ROWS.min(rows.div_ceil(2)), "{cut:?}");
                 let mut end = 0;
                 for part in (0..cut.count()).map(|part| cut.part(part)) {
                     assert!(part.start == end && !part.is_empty(), "{cut:?}");
-                    assert!(part.len() >= LEAST_ROWS.min(rows / 2) || part.end == rows, "{cut:?}");
+                    assert!(part.len() == cut.len || part.end == rows, "{cut:?}");
                     end = part.end;
                 }
                 assert_eq!(end, rows, "{cut:?}");

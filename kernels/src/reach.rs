@@ -26,8 +26,9 @@ pub(crate) struct Reach {
 #[derive(Clone, Copy)]
 pub(crate) struct Entries<'e> {
     pub(crate) all: &'e [Entry],
-    /// The pairs of an input and an output that may be one buffer.
+    /// The pairs of an input and an output that may be one buffer, sorted, and the same by output.
     pub(crate) donations: &'e [(usize, usize)],
+    pub(crate) by_output: &'e [(usize, usize)],
     /// Where constants begin in the scratch memory, which nothing writes.
     pub(crate) constants: usize,
 }
@@ -36,6 +37,21 @@ impl<'e> Entries<'e> {
     /// Those of a nest's parameters, of which it has the first.
     pub(crate) fn of(self, nest: &Nest, first: usize) -> &'e [Entry] {
         &self.all[first..first + nest.sources.len()]
+    }
+
+    /// A site, and those that may be the same buffer.
+    pub(crate) fn same_buffers(self, site: Site) -> impl Iterator<Item = Site> {
+        let (pairs, n) = match site {
+            Site::Input(n) => (self.donations, n),
+            Site::Output(n) => (self.by_output, n),
+            Site::Arena => (&[][..], 0),
+        };
+        let own = &pairs[pairs.partition_point(|&(from, _)| from < n)..pairs.partition_point(|&(from, _)| from <= n)];
+        let other = move |&(_, to): &(usize, usize)| match site {
+            Site::Input(_) => Site::Output(to),
+            Site::Output(_) | Site::Arena => Site::Input(to),
+        };
+        [site].into_iter().chain(own.iter().map(other))
     }
 }
 

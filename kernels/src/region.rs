@@ -14,8 +14,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::error::{Error, Result};
 use crate::library::{Library, RowPart};
-use crate::phase::{LinkWork, Phase, Region, RegionLink, RowCut};
+use crate::phase::{LinkWork, OneTask, Phase, Region, RegionLink, RowCut};
 use crate::program::{HostLaunch, Job, Site};
 use crate::reach::{self, Entries, Reach};
 use crate::schedule::{Nest, Source};
@@ -151,9 +152,8 @@ impl<'a> OpenRegion<'a> {
         if self.launches.len().max(self.n_late) >= MOST_LAUNCHES {
             return false;
         }
-        let donations = self.entries.donations;
         if let Some(reaches) = member.reaches(self.entries, self.rows)
-            && reaches.iter().all(|reach| self.reached.keeps_apart(reach, donations))
+            && reaches.iter().all(|reach| self.reached.keeps_apart(reach, self.entries))
         {
             self.launches.push(launch);
             reaches.into_iter().for_each(|reach| self.reached.insert(reach));
@@ -161,7 +161,7 @@ impl<'a> OpenRegion<'a> {
         }
         let Some(reaches) = member.reaches_late(self.entries) else { return false };
         let reaches: Vec<Reach> = reaches.collect();
-        let is_apart = reaches.iter().all(|reach| self.reached_late.keeps_apart(reach, donations));
+        let is_apart = reaches.iter().all(|reach| self.reached_late.keeps_apart(reach, self.entries));
         match self.late.last_mut().filter(|_| is_apart) {
             Some(last) => last.push(launch),
             None => {
@@ -211,14 +211,10 @@ impl Reached {
     }
 
     /// Whether a launch that reaches this keeps to the rows of all others, wherever one of them writes.
-    fn keeps_apart(&self, reach: &Reach, donations: &[(usize, usize)]) -> bool {
-        let donated = donations.iter().filter_map(|&(input, output)| match reach.site {
-            Site::Input(n) => (n == input).then_some(Site::Output(output)),
-            Site::Output(n) => (n == output).then_some(Site::Input(input)),
-            Site::Arena => None,
-        });
-        let is_apart = |other: &Reach| !(reach.writes || other.writes) || reach.keeps_to_rows_of(other, donations);
-        [reach.site].into_iter().chain(donated).all(|site| {
+    fn keeps_apart(&self, reach: &Reach, entries: Entries<'_>) -> bool {
+        let is_apart =
+            |other: &Reach| !(reach.writes || other.writes) || reach.keeps_to_rows_of(other, entries.donations);
+        entries.same_buffers(reach.site).all(|site| {
             let near = (site, reach.all[0] - self.longest)..(site, reach.all[1]);
             self.by_start.range(near).flat_map(|(_, there)| there).all(is_apart)
         })
@@ -231,19 +227,31 @@ fn most_parts(rows: usize) -> usize {
 }
 
 /// The phases with the code of their launches.
-pub(crate) fn phases(planned: Vec<PlannedPhase>, launches: &[HostLaunch]) -> Vec<Phase> {
-    let phases = |planned| match planned {
-        PlannedPhase::Launch(launch) => vec![Phase::Launch(launch)],
-        PlannedPhase::Apart(launches) => vec![Phase::Apart(launches)],
+///
+/// # Errors
+///
+/// Fails if a launch is not of the kind that was planned.
+pub(crate) fn phases(planned: Vec<PlannedPhase>, launches: &[HostLaunch]) -> Result<Vec<Phase>> {
+    let other = || Error::Internal("a launch is not as it was planned".into());
+    let phase = |planned| match planned {
+        PlannedPhase::Launch(launch) => Some(Phase::Launch(launch)),
+        PlannedPhase::Apart(numbers) => numbers
+            .into_iter()
+            .map(|number| one_task(number, &launches[number]))
+            .collect::<Option<_>>()
+            .map(Phase::Apart),
         PlannedPhase::Region { launches: numbers, rows } => {
-            let links: Option<_> = numbers.iter().map(|&number| link(number, &launches[number], rows)).collect();
-            match links {
-                Some(links) => vec![Phase::Region(Region::new(links, rows))],
-                None => numbers.into_iter().map(Phase::Launch).collect(),
-            }
+            let links = numbers.into_iter().map(|number| link(number, &launches[number], rows));
+            Some(Phase::Region(Region::new(links.collect::<Option<_>>()?, rows)))
         }
     };
-    planned.into_iter().flat_map(phases).collect()
+    planned.into_iter().map(|planned| phase(planned).ok_or_else(other)).collect()
+}
+
+/// A launch as one of those that may run at once.
+fn one_task(launch: usize, HostLaunch { job, first, .. }: &HostLaunch) -> Option<OneTask> {
+    let Job::Code { function, items, .. } = job else { return None };
+    Some(OneTask { launch, first: *first, function: function.clone(), items: *items })
 }
 
 /// A launch as one of a region of so many rows.

@@ -9,6 +9,7 @@ mod fuse;
 mod join;
 mod lower;
 mod materialise;
+mod parts;
 mod place;
 mod products;
 mod readers;
@@ -113,6 +114,9 @@ pub(crate) fn plan(graph: &Graph, device: Device) -> Result<(Plan, Layout)> {
     }
     products::absorb(&mut values, &mut groups);
     let mut steps = unplaced_steps(&values, &groups);
+    if device == Device::Cpu {
+        parts::store_in_joins(&values, &mut groups, &mut steps);
+    }
     // Formulas are epilogues of copies that were made for them.
     copied.iter().for_each(|&id| transpose::find(std::slice::from_mut(&mut steps[groups.group_of[id]]), device));
     epilogue::attach(&values, &mut groups, &mut steps);

@@ -25,6 +25,7 @@ mod heard;
 mod hostile;
 mod imports;
 mod indexing;
+mod joins;
 mod kinks;
 mod layers;
 mod layouts;

@@ -13,12 +13,16 @@ use super::micro::{Engine, is_split};
 use super::tile::{Tile, TileCallback};
 use super::{Join, Library, MatMul, MatrixLayout};
 
-/// Rows of a part that are computed well.
+/// Rows of a part that are computed well; the last part may have fewer.
 pub(crate) const LEAST_ROWS: usize = 12;
 
 /// Multiplications of a product at most: those of more take so long that a meeting of threads weighs little, and they
 /// are better divided by their columns as well.
 const MOST_WORK: usize = 1 << 22;
+
+/// Inputs of a join at most, and elements: more are copied by more threads.
+const MOST_JOINED: usize = 16;
+const MOST_COPIED: usize = 1 << 16;
 
 /// Bytes of a right operand that the second-level cache of each core keeps from one product to the next.
 const SMALL: usize = 256 << 10;
@@ -52,8 +56,8 @@ impl RowPart {
         self.output.clone()
     }
 
-    /// Computes the rows on this thread, from the bytes of the operands, and calls `done` for each finished block, whose
-    /// rows are counted in the whole result. Blocks are finished where the whole kernel has tiles.
+    /// Computes the rows on this thread, from the bytes of the operands. Of a kernel with [`tiles`](Library::tiles) calls
+    /// `done` for each finished block, whose rows are counted in the whole result.
     pub(crate) fn run(&self, inputs: &[&[u8]], output: &mut [u8], done: TileCallback<'_>) {
         let first = self.rows.start;
         let shifted = |tile: Tile| done(Tile { rows: first + tile.rows.start..first + tile.rows.end, ..tile });
@@ -67,13 +71,14 @@ impl RowPart {
 
 impl Library {
     /// The number of rows that can be computed one by one, each from a row of some operands and from others that all rows
-    /// read, if that is as fast as the whole by threads: products of a few rows by a small matrix, and joins.
+    /// read, if threads would have no more of the whole to share: small products of a few rows, and joins.
     pub(crate) fn n_rows(&self) -> Option<usize> {
         if let Library::MatMul(product) = self {
             return product.has_row_parts().then(|| product.n_rows());
         }
         let Library::Join(join) = self else { return None };
-        Some(join.outer)
+        let is_small = join.lens.len() <= MOST_JOINED && count(&[join.outer, join.line()]) <= MOST_COPIED;
+        is_small.then_some(join.outer)
     }
 
     /// The kernel on some of its rows, if it has rows.
@@ -95,7 +100,7 @@ impl MatMul {
         let is_in_place = self.a.col_stride == 1 && self.b.col_stride == 1 && self.a.row_stride >= k;
         let is_small = k.saturating_mul(n).saturating_mul(self.dtype.size()) <= SMALL;
         let is_short = m >= 2 * LEAST_ROWS && count(&[m, n, k]) <= MOST_WORK;
-        is_plain && is_in_place && is_small && is_short && !is_split(LEAST_ROWS, n, k)
+        is_plain && is_in_place && is_small && is_short && !is_split(1, n, k)
     }
 
     /// Some rows of a product of one matrix.
@@ -125,7 +130,7 @@ impl Join {
 
 #[cfg(test)]
 mod tests {
-    use retape_runtime::Buffer;
+    use retape_runtime::{Buffer, Shape};
 
     use super::*;
     use crate::library::testing::{Draw, drawn};
@@ -188,7 +193,13 @@ mod tests {
         let mut turned = product([32, 16, 16]);
         turned.b = turned.b.transposed();
         assert_eq!(Library::from(turned).n_rows(), None);
-        let batch = MatMul::contiguous(DType::F32, &[2], [32, 16, 16]);
-        assert_eq!(Library::from(batch).n_rows(), None, "each matrix has its own right operand");
+        let mut batch = MatMul::contiguous(DType::F32, &[2], [32, 16, 16]);
+        assert_eq!(Library::from(batch.clone()).n_rows(), None, "each matrix has its own right operand");
+        batch.b.batch_strides[0] = 0;
+        assert_eq!(Library::from(batch.clone()).n_rows(), Some(64), "one tall matrix");
+        assert_parts(&batch.into(), &[0, 20, 40, 64], &mut Draw::new(33));
+        let joins = [(32, 64), (32, 4096)]
+            .map(|(outer, len)| Library::from(Join::contiguous(DType::F32, outer, Shape::new(&[len]), 1)).n_rows());
+        assert_eq!(joins, [Some(32), None]);
     }
 }

@@ -6,7 +6,7 @@
 use retape_kernels::ir::random::Rng;
 use retape_kernels::ir::{ParamId, parse};
 use retape_kernels::library::{Join, Library, MatMul, MatrixLayout};
-use retape_kernels::{BufferType, Epilogue, Executable, Modes, Operand, Place, Plan, Step, Work};
+use retape_kernels::{BufferType, Donation, Epilogue, Executable, Input, Modes, Operand, Place, Plan, Step, Work};
 use retape_runtime::{Buffer, DType, Shape, set_n_threads};
 
 use crate::execute::{ramp, step};
@@ -202,6 +202,32 @@ fn products_of_few_rows_or_large_matrices_are_for_all_threads() {
     for (rows, n) in [(23, 2), (24, 1), (64, 1), (65, 2)] {
         let x = Arrays { rows };
         assert_eq!(n_phases_of(x, vec![x.product(0, 0, 1), x.product(1, 0, 0)]), n, "{rows} rows");
+    }
+}
+
+/// An argument that is given away may be the result of a region that reads it row by row.
+#[test]
+fn regions_write_over_donated_arguments() {
+    let x = Arrays { rows: 32 };
+    for (row, n) in [(0, 1), (1, 2)] {
+        let mut first = x.product(0, row, 1);
+        first.operands[0].place = Place::Input(0);
+        let mut last = x.pointwise(1, ROW_BY_ROW, "%1 = tanh %0", 0);
+        last.operands[1].place = Place::Output(0);
+        let plan = Plan {
+            inputs: vec![x.f32s(), BufferType { dtype: DType::F32, len: COLUMNS * COLUMNS }],
+            outputs: vec![x.f32s()],
+            arena_bytes: 2 * (x.len() * 4).next_multiple_of(64),
+            steps: vec![first, last],
+            donations: vec![Donation { output: 0, input: 0 }],
+        };
+        let executable = Executable::compile(plan).unwrap();
+        assert_eq!(executable.phases().len(), n, "the product reads from row {row} on");
+        let [array, matrix] = x.inputs();
+        let kept = executable.run(&[&array, &matrix]).unwrap();
+        let given = executable.run_donating([Input::donated(array), Input::borrowed(&matrix)]).unwrap();
+        let computed = x.rows * COLUMNS * 4;
+        assert_eq!(kept[0].bytes()[..computed], given[0].bytes()[..computed]);
     }
 }
 
