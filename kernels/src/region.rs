@@ -23,8 +23,9 @@ use crate::schedule::{Nest, Source};
 
 /// Tasks of a nest that a part may have: with vectors, they take as long as a barrier or two.
 const TASKS_OF_PART: u64 = 4;
-/// Launches of a region at most, and launches that wait for its end: threads meet again within about a millisecond.
-const MOST_LAUNCHES: usize = 128;
+/// Launches of a region at most, and launches that wait for its end: threads meet again within some hundred microseconds,
+/// as the others wait for one that another program takes the processor from in the middle of its part.
+const MOST_LAUNCHES: usize = 24;
 
 /// A launch that may belong to a region.
 #[derive(Clone, Copy)]
