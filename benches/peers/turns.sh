@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures a list by retape, JAX and PyTorch on this machine: benches/peers/turns.sh jobs|layers|programs [NAME ...], after run.sh has
+# Measures a list by retape, JAX and PyTorch on this machine: benches/peers/turns.sh jobs|layers|ops|programs [NAME ...], after run.sh has
 # installed the peers. Everything runs twice, in turn, and the faster run counts.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

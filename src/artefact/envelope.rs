@@ -22,7 +22,7 @@ type Result<T> = std::result::Result<T, ArtefactError>;
 const MAGIC: [u8; 8] = *b"retape\r\n";
 
 /// Raised whenever the layout of this file or of the payload changes.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// Names of types can be long, but not that long.
 const MAX_HEADER: u64 = 1 << 20;

@@ -183,6 +183,24 @@ impl LetteredTensor {
         }
     }
 
+    /// The letters of each part that lie together in its order as one axis, under the first of them: another order of the
+    /// axes leaves them together.
+    fn with_runs_as_one(&self, parts: [&[char]; 2], at: Caller) -> LetteredTensor {
+        let is_run = |part: &[char]| part.len() > 1 && self.letters.windows(part.len()).any(|run| run == part);
+        let runs: smallvec::SmallVec<[&[char]; 2]> = parts.into_iter().filter(|part| is_run(part)).collect();
+        let letters: Vec<char> =
+            self.letters.iter().copied().filter(|c| !runs.iter().any(|run| run[1..].contains(c))).collect();
+        if letters.len() == self.letters.len() {
+            return self.clone();
+        }
+        let extent = |c: &char| match runs.iter().find(|run| run[0] == *c) {
+            Some(run) => run.iter().map(|&c| self.extent(c)).product(),
+            None => self.extent(*c),
+        };
+        let shape = letters.iter().map(extent).collect();
+        LetteredTensor { tensor: self.tensor.unless_poisoned(|tensor| tensor.reshape_at(shape, at)), letters }
+    }
+
     /// The product with another tensor, summed over the letters that both have and the result has not.
     fn times(&self, other: &LetteredTensor, result: &[char], at: Caller) -> LetteredTensor {
         let pick = |from: &LetteredTensor, keep: &dyn Fn(char) -> bool| -> Vec<char> {
@@ -212,7 +230,10 @@ impl LetteredTensor {
             return LetteredTensor { tensor: product, letters: all }.summed(|c| letters.contains(&c), at);
         }
         let group = |from: &LetteredTensor, first: &[char], second: &[char]| {
-            let ordered = from.clone().ordered(&[&batch[..], first, second].concat(), at);
+            let from = from.with_runs_as_one([first, second], at);
+            let of_run = |part: &[char]| part.iter().copied().filter(|c| from.letters.contains(c)).collect::<Vec<_>>();
+            let [first, second] = [first, second].map(of_run);
+            let ordered = from.clone().ordered(&[&batch[..], &first, &second].concat(), at);
             let merged = [first, second].map(|part| part.iter().map(|&c| from.extent(c)).product());
             ordered.tensor.reshape_at(batch.iter().map(|&c| from.extent(c)).chain(merged).collect(), at)
         };

@@ -30,7 +30,7 @@ pub(super) fn find(steps: &mut [Option<UnplacedStep>], device: Device) {
 fn is_dense_whole(kernel: &Kernel, transpose: &Transpose) -> bool {
     let Transpose { dtype, batch, rows, cols, .. } = *transpose;
     let is_whole = kernel.params.first().is_some_and(|x| x.len == kernel.n_points());
-    is_whole && *transpose == Transpose::contiguous(dtype, [batch, rows, cols])
+    is_whole && *transpose == Transpose::contiguous(dtype, [batch[0] * batch[1], rows, cols])
 }
 
 /// An axis of the iteration space: its extent, and the strides of the result and of the operand.
@@ -65,31 +65,38 @@ pub(super) fn of_strides(dtype: DType, extents: &[usize], from: &Affine, to: &Af
         return None;
     }
     let axes = merged(axes);
-    let single = Stride { extent: 1, to: 0, from: 0 };
-    let (batch, columns, between, rows) = match axes[..] {
-        [columns, rows] => (single, columns, single, rows),
-        [columns, between, rows] if columns.from == 1 => (single, columns, between, rows),
-        [batch, columns, rows] => (batch, columns, single, rows),
-        [batch, columns, between, rows] => (batch, columns, between, rows),
-        _ => return None,
-    };
+    let (rows, others) = axes.split_last()?;
+    let at = others.iter().position(|axis| axis.from == 1)?;
+    let (batch, columns, between) = (two(&others[..at])?, &others[at], two(&others[at + 1..])?);
     let is_wide = rows.extent >= NARROW && columns.extent >= NARROW;
     let n_elements = axes.iter().map(|axis| axis.extent).product::<usize>();
     // None of no elements either.
-    if columns.from != 1 || rows.from <= 1 || !is_wide || n_elements < FEW {
+    if rows.from <= 1 || !is_wide || n_elements < FEW {
         return None;
     }
-    let [offset, of_batch, of_between, of_rows] =
-        [from.offset, batch.from, between.from, rows.from].map(|step| usize::try_from(step).ok());
+    let step = |axis: Stride| usize::try_from(axis.from).ok();
+    let [i, j] = batch.map(step);
+    let [k, l] = between.map(step);
     Some(Transpose {
         dtype,
-        batch: batch.extent,
-        between: between.extent,
+        batch: batch.map(|axis| axis.extent),
+        between: between.map(|axis| axis.extent),
         rows: rows.extent,
         cols: columns.extent,
-        offset: offset?,
-        strides: [of_batch?, of_between?, of_rows?],
+        offset: usize::try_from(from.offset).ok()?,
+        strides: [i?, j?, k?, l?, step(*rows)?],
     })
+}
+
+/// Up to two axes as two.
+fn two(axes: &[Stride]) -> Option<[Stride; 2]> {
+    let single = Stride { extent: 1, to: 0, from: 0 };
+    match *axes {
+        [] => Some([single; 2]),
+        [axis] => Some([single, axis]),
+        [outer, inner] => Some([outer, inner]),
+        _ => None,
+    }
 }
 
 /// Whether axes with falling strides of the result are those of a dense array.

@@ -20,7 +20,7 @@ fn permuted(x: &[f64], shape: &[usize], axes: &[usize]) -> Vec<f64> {
 /// Each case with whether it is matrices, after axes that stay together are one.
 #[test]
 fn exchanged_axes_are_matrices_where_they_can_be() -> Result<()> {
-    let cases: [(&[usize], &[usize], bool); 11] = [
+    let cases: [(&[usize], &[usize], bool); 15] = [
         (&[100, 90], &[1, 0], true),
         (&[3, 40, 50], &[0, 2, 1], true),
         // Channels last to channels first, and back.
@@ -30,9 +30,14 @@ fn exchanged_axes_are_matrices_where_they_can_be() -> Result<()> {
         // Rows of several matrices that take turns, and of such for a batch.
         (&[16, 17, 18], &[2, 1, 0], true),
         (&[3, 16, 5, 18], &[0, 3, 2, 1], true),
+        // Rows of matrices along two axes that take turns, and matrices along two axes that follow each other.
+        (&[10, 5, 6, 18], &[3, 2, 1, 0], true),
+        (&[10, 3, 8, 20], &[3, 1, 0, 2], true),
+        (&[5, 7, 12, 10], &[1, 0, 3, 2], true),
+        (&[9, 8, 6, 10], &[2, 0, 3, 1], true),
         // The last axis stays, more axes move, a matrix is narrow, and few elements.
         (&[20, 30, 16], &[1, 0, 2], false),
-        (&[10, 5, 6, 12], &[3, 2, 1, 0], false),
+        (&[10, 5, 6, 7], &[3, 2, 1, 0], false),
         (&[3000, 3], &[1, 0], false),
         (&[20, 20], &[1, 0], false),
     ];

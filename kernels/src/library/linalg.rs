@@ -10,6 +10,7 @@
 //! batch go to all threads as they are.
 
 mod block;
+mod coefficients;
 
 use std::ops::Range;
 
@@ -25,6 +26,7 @@ use super::view::{
 };
 use crate::ensure::ensure;
 use block::{BLOCK, BLOCK_LEN, factor, substitute, substitute_one, transpose, write_block};
+use coefficients::Coefficients;
 
 descriptor! {
     /// The lower triangular L with L Lᵀ = A for symmetric A `[batch, n, n]`, of which the lower triangle is read.
@@ -45,6 +47,20 @@ const LARGE: usize = 1 << 24;
 
 /// Rows of a system that is solved as it lies in memory; no result depends on it.
 const SMALL: usize = 16;
+
+/// Right sides whose rows the nearest cache holds.
+const NEAR: usize = 1024;
+/// The same where a block has many rows.
+const NEAR_BLOCK: usize = 64;
+
+/// Rows of a matrix that is factored in the textbook's way; no result depends on it.
+const TINY: usize = 12;
+
+/// Right sides from which on rows of them have vectors enough, so that a block needs no preparation, and the systems of a
+/// batch, or the operations of one, that are not cut for threads.
+const MANY: usize = 32;
+const WHOLE_SYSTEMS: usize = 8;
+const WHOLE: usize = 1 << 16;
 
 /// A matrix inside another one.
 fn part(offset: usize, row_stride: usize, col_stride: usize) -> MatrixLayout {
@@ -103,7 +119,15 @@ impl Cholesky {
             return;
         }
         for_each_chunk(out, size, self.len() * self.n, &|matrix, l| {
-            self.factor_one::<T, W>(&a[matrix * size..][..size], l);
+            let a = &a[matrix * size..][..size];
+            if self.n > TINY {
+                return self.factor_one::<T, W>(a, l);
+            }
+            l.copy_from_slice(a);
+            vectorized(
+                #[inline(always)]
+                || eliminate(self.n, l),
+            );
         });
     }
 
@@ -196,6 +220,7 @@ impl Cholesky {
 }
 
 /// The textbook factorisation in place.
+#[inline(always)]
 fn eliminate<T: Float>(n: usize, a: &mut [T]) {
     for k in 0..n {
         let pivot = a[k * n + k];
@@ -292,16 +317,25 @@ impl TriangularSolve {
         self.lower != self.transpose
     }
 
+    /// Whether systems are solved as they lie in memory.
+    fn is_small(&self) -> bool {
+        let is_whole = self.batch >= WHOLE_SYSTEMS || self.n * self.n * self.n_rhs <= WHOLE;
+        if self.n <= SMALL {
+            return self.n_rhs <= BLOCK || is_whole;
+        }
+        self.n <= BLOCK && self.n_rhs >= MANY && is_whole
+    }
+
     fn solve_all<T: LinalgFloat, const W: usize>(&self, a: &[T], b: &[T], out: &mut [T]) {
         let (size, n_rhs) = (self.n * self.n, self.n * self.n_rhs);
         let one = |system: usize, x: &mut [T]| {
             let (a, b) = (&a[system * size..][..size], &b[system * n_rhs..][..n_rhs]);
-            match (self.n, self.n_rhs) {
-                (..=SMALL, ..=BLOCK) => vectorized(
+            match self.n_rhs {
+                _ if self.is_small() => vectorized(
                     #[inline(always)]
                     || self.solve_small(a, b, x),
                 ),
-                (_, 1) => self.solve_vector(a, b, x),
+                1 => self.solve_vector(a, b, x),
                 _ => self.solve_matrix::<T, W>(a, b, x),
             }
         };
@@ -312,23 +346,16 @@ impl TriangularSolve {
         }
     }
 
-    /// Solves a system that is not worth its preparation, row after row.
+    /// Solves a system that is not worth its preparation.
     #[inline(always)]
     fn solve_small<T: Float>(&self, a: &[T], b: &[T], x: &mut [T]) {
         let n_rhs = self.n_rhs;
         x.copy_from_slice(b);
-        for (solved, i) in self.order().enumerate() {
-            let (above, rest) = x.split_at_mut(i * n_rhs);
-            let (row, below) = rest.split_at_mut(n_rhs);
-            for j in self.order().take(solved) {
-                let coefficient = self.coefficient(a, i, j);
-                let other = if j < i { &above[j * n_rhs..] } else { &below[(j - i - 1) * n_rhs..] };
-                row.iter_mut().zip(other).for_each(|(x, other)| *x = *x - coefficient * *other);
-            }
-            if !self.unit_diagonal {
-                let pivot = a[i * (self.n + 1)];
-                row.iter_mut().for_each(|x| *x = *x / pivot);
-            }
+        let strides = if self.transpose { [1, self.n] } else { [self.n, 1] };
+        let (is_forward, has_unit_diagonal) = (self.is_forward(), self.unit_diagonal);
+        let coefficients = Coefficients { a, strides, is_forward, has_unit_diagonal };
+        for first in (0..n_rhs).step_by(NEAR) {
+            coefficients.solve([self.n, n_rhs], first..n_rhs.min(first + NEAR), x);
         }
     }
 
@@ -377,23 +404,58 @@ impl TriangularSolve {
         with_scratch(BLOCK_LEN + BLOCK * n_rhs, |scratch| {
             let (columns, terms) = scratch.split_at_mut(BLOCK_LEN);
             for [rows, solved] in self.blocks() {
-                let (len, terms) = (rows.len(), &mut terms[..rows.len() * n_rhs]);
-                self.terms_of(&rows, &solved).multiply(&Engine::best(), [a, &*x], terms);
+                let (len, terms) = (rows.len(), &mut terms[..if solved.is_empty() { 0 } else { rows.len() * n_rhs }]);
+                if !solved.is_empty() {
+                    self.terms_of(&rows, &solved).multiply(&Engine::best(), [a, &*x], terms);
+                }
                 vectorized(
                     #[inline(always)]
                     || self.load_block(a, &rows, columns),
                 );
                 let (columns, terms, b) = (&*columns, &*terms, &b[rows.start * n_rhs..]);
                 let x = &mut x[rows.start * n_rhs..rows.end * n_rhs];
-                let tile = [len, tile_columns(1, n_rhs)];
-                for_each_tile(x, [1, len, n_rhs], tile, len * len * n_rhs, &|mut x| {
-                    vectorized(
-                        #[inline(always)]
-                        || self.solve_lanes::<T, W>(columns, [b, terms], &mut x),
-                    );
+                let width = tile_columns(1, n_rhs);
+                for_each_tile(x, [1, len, n_rhs], [len, width], len * len * n_rhs, &|mut x| {
+                    if width < NEAR_BLOCK {
+                        return vectorized(
+                            #[inline(always)]
+                            || self.solve_lanes::<T, W>(columns, [b, terms], &mut x),
+                        );
+                    }
+                    with_scratch(len * NEAR_BLOCK, |rows| {
+                        vectorized(
+                            #[inline(always)]
+                            || self.solve_tile(columns, [b, terms], rows, &mut x),
+                        );
+                    });
                 });
             }
         });
+    }
+
+    /// Solves the rows of a block for some right sides, of `b` without the terms before, in rows of their own.
+    #[inline(always)]
+    fn solve_tile<T: Float>(&self, columns: &[T], [b, terms]: [&[T]; 2], rows: &mut [T], x: &mut TileView<'_, T>) {
+        let (n_rhs, len, right_sides) = (self.n_rhs, x.rows.len(), x.columns.clone());
+        let row = |at: usize| if self.is_forward() { at } else { len - 1 - at };
+        let coefficients = Coefficients { a: columns, strides: [1, BLOCK], is_forward: true, has_unit_diagonal: false };
+        for first in right_sides.clone().step_by(NEAR_BLOCK) {
+            let now = first..right_sides.end.min(first + NEAR_BLOCK);
+            let rows = &mut rows[..len * now.len()];
+            for (at, to) in rows.chunks_exact_mut(now.len()).enumerate() {
+                let at = row(at) * n_rhs;
+                to.copy_from_slice(&b[at + now.start..at + now.end]);
+                // The first block has none.
+                if !terms.is_empty() {
+                    let terms = &terms[at + now.start..at + now.end];
+                    to.iter_mut().zip(terms).for_each(|(to, term)| *to = *to - *term);
+                }
+            }
+            coefficients.solve([len, now.len()], 0..now.len(), rows);
+            for (at, from) in rows.chunks_exact(now.len()).enumerate() {
+                x.row(row(at))[first - right_sides.start..][..now.len()].copy_from_slice(from);
+            }
+        }
     }
 
     /// Solves the rows of a block for some right sides, of `b` without the terms before.
@@ -401,13 +463,18 @@ impl TriangularSolve {
     fn solve_lanes<T: Float, const W: usize>(&self, columns: &[T], [b, terms]: [&[T]; 2], x: &mut TileView<'_, T>) {
         let (n_rhs, len, right_sides) = (self.n_rhs, x.rows.len(), x.columns.clone());
         let row = |at: usize| if self.is_forward() { at } else { len - 1 - at };
+        // Lanes and rows that a group does not have keep numbers of the group before, which nobody reads.
+        let mut lanes = [[T::default(); W]; BLOCK];
         for first in right_sides.clone().step_by(W) {
             let now = first..right_sides.end.min(first + W);
-            let mut lanes = [[T::default(); W]; BLOCK];
             for (at, lanes) in lanes.iter_mut().enumerate().take(len) {
                 let at = row(at) * n_rhs;
-                let values = b[at + now.start..at + now.end].iter().zip(&terms[at + now.start..at + now.end]);
-                lanes.iter_mut().zip(values).for_each(|(lane, (b, term))| *lane = *b - *term);
+                lanes[..now.len()].copy_from_slice(&b[at + now.start..at + now.end]);
+                // The first block has none.
+                if !terms.is_empty() {
+                    let terms = &terms[at + now.start..at + now.end];
+                    lanes.iter_mut().zip(terms).for_each(|(lane, term)| *lane = *lane - *term);
+                }
             }
             substitute::<T, W>(columns, len, lanes.as_flattened_mut());
             for (at, lanes) in lanes.iter().enumerate().take(len) {

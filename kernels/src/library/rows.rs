@@ -14,7 +14,7 @@ use super::tile::{Tile, TileCallback};
 use super::{Join, Library, MatMul, MatrixLayout};
 
 /// Rows of a part that are computed well; the last part may have fewer.
-pub(crate) const LEAST_ROWS: usize = 12;
+pub(crate) const LEAST_ROWS: usize = 8;
 
 /// Multiplications of a product at most: those of more take so long that a meeting of threads weighs little, and they
 /// are better divided by their columns as well.
@@ -187,7 +187,7 @@ mod tests {
     fn other_products_have_no_rows() {
         let product = |extents| MatMul::contiguous(DType::F32, &[], extents);
         assert_eq!(Library::from(product([32, 512, 128])).n_rows(), Some(32));
-        for extents in [[23, 512, 128], [65, 512, 128], [32, 512, 129], [32, 8, 4096]] {
+        for extents in [[15, 512, 128], [65, 512, 128], [32, 512, 129], [32, 8, 4096]] {
             assert_eq!(Library::from(product(extents)).n_rows(), None, "{extents:?}");
         }
         let mut turned = product([32, 16, 16]);

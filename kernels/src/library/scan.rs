@@ -54,6 +54,10 @@ const PART: usize = 1 << 10;
 /// Elements of a task of lines that lie one after the other, if they are shorter.
 const LINES: usize = if cfg!(test) { 20 } else { 1 << 12 };
 
+/// Neighbouring lines that are accumulated in registers together, and lines one after the other.
+const COLUMNS: usize = if cfg!(test) { 4 } else { 16 };
+const CHAINS: usize = 4;
+
 /// The number of lines that occupies all threads without cutting lines into parts.
 const ENOUGH_LINES: usize = 16;
 
@@ -120,15 +124,16 @@ impl Scan {
         unit: T::Wide,
         combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Sync,
     ) {
-        if self.inner == 1 && self.len < LINES {
-            let task = LINES / self.len.max(1) * self.len;
+        let block = self.len * self.inner;
+        if block > 0 && (self.inner == 1 || block < LINES) && self.outer >= ENOUGH_LINES {
+            let task = (LINES / block).max(CHAINS) * block;
             for_each_chunk(out, task, self.n(), &|i, out| {
                 let x = &x[i * task..][..out.len()];
                 vectorized(
                     #[inline(always)]
-                    || {
-                        let lines = x.chunks_exact(self.len).zip(out.chunks_exact_mut(self.len));
-                        lines.for_each(|(x, out)| self.scan_line(x, out, None, unit, &combine));
+                    || match self.exclusive {
+                        true => self.scan_blocks::<T, true>(x, out, unit, &combine),
+                        false => self.scan_blocks::<T, false>(x, out, unit, &combine),
                     },
                 );
             });
@@ -178,6 +183,63 @@ impl Scan {
                 },
             );
         });
+    }
+
+    /// Scans short lines, some at a time, so that none waits for the operation before.
+    #[inline(always)]
+    fn scan_blocks<T: Number, const EXCLUSIVE: bool>(
+        &self,
+        x: &[T],
+        out: &mut [T],
+        unit: T::Wide,
+        combine: impl Fn(T::Wide, T::Wide) -> T::Wide,
+    ) {
+        let (len, inner) = (self.len, self.inner);
+        if inner == 1 {
+            let group = CHAINS * len;
+            for (x, out) in x.chunks(group).zip(out.chunks_mut(group)) {
+                if x.len() == group {
+                    self.scan_chains::<T, CHAINS, EXCLUSIVE>([len, 1], x, out, unit, &combine);
+                } else {
+                    let lines = x.chunks_exact(len).zip(out.chunks_exact_mut(len));
+                    lines.for_each(|(x, out)| self.scan_chains::<T, 1, EXCLUSIVE>([len, 1], x, out, unit, &combine));
+                }
+            }
+            return;
+        }
+        for (x, out) in x.chunks_exact(len * inner).zip(out.chunks_exact_mut(len * inner)) {
+            let whole = inner / COLUMNS * COLUMNS;
+            for at in (0..whole).step_by(COLUMNS) {
+                let (x, out) = (&x[at..], &mut out[at..]);
+                self.scan_chains::<T, COLUMNS, EXCLUSIVE>([1, inner], x, out, unit, &combine);
+            }
+            for at in whole..inner {
+                self.scan_chains::<T, 1, EXCLUSIVE>([1, inner], &x[at..], &mut out[at..], unit, &combine);
+            }
+        }
+    }
+
+    /// Scans `N` lines, given the elements from one to the next, and from one element of a line to the next.
+    #[inline(always)]
+    fn scan_chains<T: Number, const N: usize, const EXCLUSIVE: bool>(
+        &self,
+        [line, step]: [usize; 2],
+        x: &[T],
+        out: &mut [T],
+        unit: T::Wide,
+        combine: impl Fn(T::Wide, T::Wide) -> T::Wide,
+    ) {
+        let mut totals = [unit; N];
+        for i in 0..self.len {
+            let at = if self.reverse { self.len - 1 - i } else { i } * step;
+            let (x, out) = (&x[at..at + (N - 1) * line + 1], &mut out[at..at + (N - 1) * line + 1]);
+            for (n, total) in totals.iter_mut().enumerate() {
+                let x = x[n * line].widen();
+                let next = if i == 0 { x } else { combine(*total, x) };
+                out[n * line] = T::narrow(if EXCLUSIVE { *total } else { next });
+                *total = next;
+            }
+        }
     }
 
     /// Scans contiguous elements.

@@ -13,6 +13,7 @@ use retape_runtime::DType;
 
 use super::exchange::exchange;
 use super::extents::{Checked, count, countable};
+use super::micro::with_bytes;
 use super::number::{is_number, with_number};
 use super::text::descriptor;
 use super::view::{
@@ -65,6 +66,9 @@ const MORE_SELECTED: usize = if cfg!(test) { 8 } else { 128 };
 /// About the elements of a task of such lines.
 const TASK: usize = if cfg!(test) { 300 } else { 1 << 13 };
 
+/// Columns that are copied at a time to be lines: some cache lines of each row.
+const COPIED: usize = if cfg!(test) { 4 } else { 64 };
+
 /// A long line is sorted in runs of this many elements, on all threads, which are then merged.
 const RUN: usize = 1 << 15;
 
@@ -115,8 +119,8 @@ impl Sort {
         let is_cut = is_alone && self.len >= 2 * RUN;
         let work = self.n().saturating_mul(self.kept.max(2).ilog2() as usize);
         // Parts of a line that is cut have as many first elements as the line.
-        if self.inner == 1 && has_bound(self.len, self.kept) && (!is_cut || has_groups(RUN, self.kept)) {
-            return self.select_lines(x, out, work);
+        if has_bound(self.len, self.kept) && (!is_cut || has_groups(RUN, self.kept)) {
+            return if self.inner == 1 { self.select_lines(x, out, work) } else { self.select_columns(x, out, work) };
         }
         let extents = [self.outer, self.kept, self.inner];
         let room = self.kept.saturating_add(self.kept.max(WAITING));
@@ -206,6 +210,28 @@ impl Sort {
             let x = x[i * n_lines * self.len..].chunks_exact(self.len);
             x.take(n_lines).for_each(|line| select(line, 0, &mut first, &mut entries));
             write(out, &entries);
+        });
+    }
+
+    /// Selects the first elements of lines that are columns of matrices, each of which is copied to lie in one piece.
+    fn select_columns<T: Sortable>(&self, x: &[T], out: &mut [i64], work: usize) {
+        let columns = tile_columns(self.outer, self.inner).min(COPIED);
+        for_each_tile(out, [self.outer, self.kept, self.inner], [self.kept, columns], work, &|mut tile| {
+            let (width, at) = (tile.columns.len(), tile.outer * self.len * self.inner + tile.columns.start);
+            with_bytes(width * self.len * size_of::<T>(), |lines| {
+                let lines = view_mut::<T>(lines, width * self.len);
+                exchange(&x[at..], self.inner, [self.len, width], lines, self.len);
+                let mut first = FirstOfLine::new(self.kept);
+                for (column, line) in lines.chunks_exact(self.len).enumerate() {
+                    let entries = vectorized_for_integers(
+                        #[inline(always)]
+                        || first.of(line, 0, self.kept, self.descending),
+                    );
+                    for (row, &entry) in entries.iter().enumerate() {
+                        tile.row(row)[column] = T::position(entry).into();
+                    }
+                }
+            });
         });
     }
 

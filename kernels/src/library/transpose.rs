@@ -18,15 +18,16 @@ use super::tile::{TileCallback, TileShape};
 use super::view::{CACHE_LINE, Plain, exactly, for_each_tile_between, only, prefetch, view, view_mut};
 
 descriptor! {
-    /// The transposes of matrices, element `(row, col)` of the matrix `(i, j)` of which is at
-    /// `offset + i * strides[0] + j * strides[1] + row * strides[2] + col`: the array `[batch, cols, between, rows]`.
+    /// The transposes of matrices, element `(row, col)` of the matrix `(i, j, k, l)` of which is at `offset + i * strides[0]
+    /// + j * strides[1] + k * strides[2] + l * strides[3] + row * strides[4] + col`: the array
+    /// `[batch[0], batch[1], cols, between[0], between[1], rows]`.
     Transpose "transpose" {
         /// Any dtype.
         dtype: DType,
-        /// The number of matrices that follow each other in the result.
-        batch: usize,
-        /// The number of matrices whose rows take turns in the result.
-        between: usize,
+        /// The numbers of matrices that follow each other in the result, along two axes.
+        batch: [usize; 2],
+        /// The numbers of matrices whose rows take turns in the result, along two axes.
+        between: [usize; 2],
         /// Rows of a matrix before.
         rows: usize,
         /// Columns of a matrix before.
@@ -34,7 +35,7 @@ descriptor! {
         /// The first element that is read.
         offset: usize,
         /// Elements from matrix to matrix, those of the batch first, and from row to row; 0 where there is but one.
-        strides: [usize; 3],
+        strides: [usize; 5],
     }
 }
 
@@ -80,28 +81,47 @@ const FEW_LINES: usize = 512;
 impl Transpose {
     /// The transposes of dense x `[batch, rows, cols]`.
     pub fn contiguous(dtype: DType, [batch, rows, cols]: [usize; 3]) -> Transpose {
-        let strides = [if batch == 1 { 0 } else { rows.saturating_mul(cols) }, 0, cols];
-        Transpose { dtype, batch, between: 1, rows, cols, offset: 0, strides }
+        let strides = [0, if batch == 1 { 0 } else { rows.saturating_mul(cols) }, 0, 0, cols];
+        Transpose { dtype, batch: [1, batch], between: [1, 1], rows, cols, offset: 0, strides }
     }
 
     fn check(&self) -> Checked {
-        countable("the matrices", &[self.batch, self.between, self.rows, self.cols])?;
+        countable("the matrices", &[&self.extents()[..], &[self.cols]].concat())?;
         near("the last element", Some(self.reach()?))
     }
 
     /// The number of elements up to the last one that is read.
     fn reach(&self) -> Result<usize, String> {
-        let extents = [self.batch, self.between, self.rows];
         if self.len() == 0 {
             return Ok(0);
         }
-        let steps = extents.iter().zip(&self.strides).map(|(extent, stride)| (extent - 1).checked_mul(*stride));
+        let steps =
+            self.extents().into_iter().zip(&self.strides).map(|(extent, stride)| (extent - 1).checked_mul(*stride));
         let last = steps.fold(self.offset.checked_add(self.cols), |sum, step| sum?.checked_add(step?));
         last.ok_or_else(|| format!("strides {:?} reach more elements than can be counted", self.strides))
     }
 
+    /// The extents of the axes with strides.
+    fn extents(&self) -> [usize; 5] {
+        let ([i, j], [k, l]) = (self.batch, self.between);
+        [i, j, k, l, self.rows]
+    }
+
+    /// The number of matrices that follow each other in the result, and of those whose rows take turns.
+    fn counts(&self) -> [usize; 2] {
+        [self.batch, self.between].map(|counts| counts[0].saturating_mul(counts[1]))
+    }
+
     fn len(&self) -> usize {
-        count(&[self.batch, self.between, self.rows, self.cols])
+        count(&self.extents()) * self.cols
+    }
+
+    /// The first element of a matrix, given its positions among those that follow each other and that take turns.
+    fn start_of(&self, matrix: usize, turn: usize) -> usize {
+        let (n, m) = (self.batch[1], self.between[1]);
+        let positions = [matrix / n, matrix % n, turn / m, turn % m];
+        let steps = positions.into_iter().zip(self.strides).map(|(position, stride)| position * stride);
+        self.offset + steps.sum::<usize>()
     }
 
     /// The dtype and the number of elements of each input, which may have more.
@@ -132,7 +152,7 @@ impl Transpose {
     pub(super) fn tiles(&self) -> Option<TileShape> {
         let is_one = self.len() <= LEAST;
         let is_fast = !self.is_far() || self.cols <= FEW_LINES;
-        is_fast.then_some(TileShape { width: self.between * self.rows, has_whole_rows: false, is_one })
+        is_fast.then_some(TileShape { width: self.counts()[1] * self.rows, has_whole_rows: false, is_one })
     }
 
     /// Whether the result is written past the caches.
@@ -143,11 +163,12 @@ impl Transpose {
 
     fn copy<T: Plain>(&self, inputs: &[&[u8]], out: &mut [u8], done: Option<TileCallback<'_>>) {
         assert!(self.is_valid(), "{self}");
-        let Transpose { batch, between, rows, cols, offset, strides, .. } = *self;
+        let Transpose { rows, cols, strides, .. } = *self;
+        let [batch, between] = self.counts();
         let [x] = exactly(inputs);
         let x = view::<T>(x, x.len() / size_of::<T>());
         assert!(self.reach().is_ok_and(|reach| reach <= x.len()), "elements of {self}");
-        let (size, pitch) = (size_of::<T>(), strides[2]);
+        let (size, pitch) = (size_of::<T>(), strides[4]);
         let is_crowded = rows * size > RUN && (between * rows * size).is_multiple_of(CROWDED);
         let is_far = self.is_far();
         let run = if is_far { STREAMED_RUN } else { RUN } / size;
@@ -156,7 +177,7 @@ impl Transpose {
         let block = [columns.next_multiple_of(COLUMNS).min(MOST_COLUMNS), run];
         let shape = [batch, cols, between, rows];
         for_each_tile_between(view_mut::<T>(out, self.len()), shape, block, self.len(), &|mut tile| {
-            let matrix = offset + tile.outer * strides[0] + tile.between * strides[1];
+            let matrix = self.start_of(tile.outer, tile.between);
             let from = SourceMatrix { x: &x[matrix + tile.columns.start * pitch + tile.rows.start..], pitch };
             let extent = [tile.columns.len(), tile.rows.len()];
             let first = tile.rows.start;
@@ -204,11 +225,9 @@ impl Transpose {
         let (out, size, [x]) = (only(outputs), self.dtype.size(), exactly(inputs));
         for at in 0..self.len() {
             let (row, line) = (at % self.rows, at / self.rows);
-            let (between, line) = (line % self.between, line / self.between);
+            let (turn, line) = (line % self.counts()[1], line / self.counts()[1]);
             let (matrix, column) = (line / self.cols, line % self.cols);
-            let steps =
-                [matrix, between, row].into_iter().zip(self.strides).map(|(position, stride)| position * stride);
-            let from = self.offset + steps.sum::<usize>() + column;
+            let from = self.start_of(matrix, turn) + row * self.strides[4] + column;
             out[at * size..(at + 1) * size].copy_from_slice(&x[from * size..(from + 1) * size]);
         }
     }
@@ -333,18 +352,27 @@ mod tests {
         }
         for _ in 0..200 {
             // Parts of matrices, with rows of one matrix for all, of several in turn, and over each other.
-            let [batch, between] = [(); 2].map(|()| draw.below(3) + 1);
+            let [batch, between] = [(); 2].map(|()| [(); 2].map(|()| draw.below(3) + 1));
             let [rows, cols] = [(); 2].map(|()| [1, 8, 30, 64, 100][draw.below(5)]);
             let pitch = cols + draw.below(20) - draw.below(cols.min(4));
-            let strides = [draw.below(2) * rows * pitch, draw.below(2 * cols), pitch];
+            let [far, near] = [(); 2].map(|()| [draw.below(2) * rows * pitch, draw.below(2 * cols)]);
+            let strides = [far[0], near[0], far[1], near[1], pitch];
             let (dtype, offset) = (DType::ALL[draw.below(DType::ALL.len())], draw.below(3) * 7);
             assert_twins(&Transpose { dtype, batch, between, rows, cols, offset, strides }.into(), &mut draw);
         }
         for dtype in [DType::F32, DType::F64, DType::F16, DType::U8] {
             // Rows that take turns by panels, and past the caches.
-            let turns = Transpose { between: 3, strides: [0, 40, 120], ..Transpose::contiguous(dtype, [1, 256, 40]) };
+            let turns = Transpose {
+                between: [1, 3],
+                strides: [0, 0, 0, 40, 120],
+                ..Transpose::contiguous(dtype, [1, 256, 40])
+            };
             assert_twins(&turns.into(), &mut draw);
-            let turns = Transpose { between: 2, strides: [0, 70, 140], ..Transpose::contiguous(dtype, [1, 1088, 70]) };
+            let turns = Transpose {
+                between: [1, 2],
+                strides: [0, 0, 0, 70, 140],
+                ..Transpose::contiguous(dtype, [1, 1088, 70])
+            };
             assert_twins(&turns.into(), &mut draw);
             // Of one run and of several, with rest and without, past the caches and not.
             for [rows, cols] in [

@@ -117,14 +117,24 @@ pub(super) fn over_axes(
 /// remainder.
 pub(super) fn with_next_axis(kernel: &Kernel, outer: usize) -> Option<Kernel> {
     let extent = i64::try_from(kernel.axes[outer + 1].extent).ok()?;
+    with_next_axis_by(kernel, outer, &|_, merged| [merged / extent, merged % extent])
+}
+
+/// The kernel with an axis and the next one as one, if every access walks them so, given what stands for their coordinates
+/// in place of that one.
+pub(super) fn with_next_axis_by(
+    kernel: &Kernel,
+    outer: usize,
+    parts: &dyn for<'k> Fn(&'k KernelBuilder, Value<'k>) -> [Value<'k>; 2],
+) -> Option<Kernel> {
+    let extent = i64::try_from(kernel.axes[outer + 1].extent).ok()?;
     let are_rows = maps(kernel).all(|at| at.stride(outer + 1).checked_mul(extent) == Some(at.stride(outer)));
     are_rows.then_some(())?;
     let mut axes = kernel.axes.clone();
     axes[outer].extent = axes[outer].extent.checked_mul(axes.remove(outer + 1).extent)?;
     let map = |at: &Affine| affine(at.offset, (0..axes.len()).map(|a| at.stride(if a < outer { a } else { a + 1 })));
     Some(over_axes(kernel, &axes, &map, &|k, a| match a.index() {
-        n if n == outer => k.index(a) / extent,
-        n if n == outer + 1 => k.index(AxisId(outer as u32)) % extent,
+        n if (outer..=outer + 1).contains(&n) => parts(k, k.index(AxisId(outer as u32)))[n - outer],
         n if n < outer => k.index(a),
         _ => k.index(AxisId(a.0 - 1)),
     }))

@@ -8,6 +8,7 @@
 mod canonical;
 mod cold;
 mod form;
+mod in_turn;
 mod interleaved;
 mod order;
 mod pieces;

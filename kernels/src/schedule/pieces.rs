@@ -11,8 +11,12 @@
 
 use std::cmp::Ordering;
 
+use super::NEAR;
 use super::canonical::{affine, over_axes, with_next_axis};
+use super::in_turn::with_axes_in_turn;
+use super::interleaved::MOST_WAYS;
 use super::short_rows::without_short_rows;
+use super::written_out::{MOST_INSTS, accesses, written_out};
 use crate::ir::{Affine, Axis, AxisId, Binary, Compare, Inst, Kernel, KernelBuilder, ValueId, operation};
 use crate::simplify::{AffineValue, bounds, built, simplify_around_coordinates};
 
@@ -22,6 +26,8 @@ const MIN_POINTS: usize = 1 << 12;
 const MAX_PIECES: usize = 16;
 /// The shortest piece of the last axis that is worth being an axis: shorter rows have less than a vector or two.
 const MIN_PERIOD: i64 = 16;
+/// The fewest rows that are worth lanes of their own.
+const MIN_ROWS: usize = if cfg!(test) { 16 } else { 1 << 8 };
 
 /// A way to cut a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +42,7 @@ enum Cut {
 pub(crate) fn pieces(kernel: &Kernel) -> Vec<Kernel> {
     let is_worth = kernel.kept_len() >= MIN_POINTS;
     let pieces = is_worth.then(|| cut_kernel(kernel)).flatten().unwrap_or_else(|| vec![kernel.clone()]);
-    pieces.into_iter().map(without_short_rows).collect()
+    pieces.into_iter().map(|piece| without_short_rows(with_axes_in_turn(piece))).collect()
 }
 
 /// The pieces of a kernel, if that has any and they need fewer computed positions.
@@ -50,9 +56,16 @@ pub(crate) fn cut_kernel(kernel: &Kernel) -> Option<Vec<Kernel>> {
     (before > 0).then_some(())?;
     let (mut open, mut done) = (vec![whole], vec![]);
     while let Some(kernel) = open.pop() {
-        match cut(&kernel) {
+        let found = cut(&kernel, true);
+        let written = found.and_then(|cut| with_row_written_out(&kernel, cut));
+        let other = || match found {
+            // Short periods are no axis.
+            Some(Cut::Periods(_, length)) if length < MIN_PERIOD => cut(&kernel, false),
+            _ => found,
+        };
+        match written.map(|kernel| vec![kernel]).or_else(|| other().map(|cut| parts(&kernel, cut))) {
             None => done.push(kernel),
-            Some(cut) => open.extend(parts(&kernel, cut).iter().map(simplify_around_coordinates)),
+            Some(parts) => open.extend(parts.iter().map(simplify_around_coordinates)),
         }
         (open.len() + done.len() <= MAX_PIECES).then_some(())?;
     }
@@ -70,8 +83,49 @@ fn computed_points(kernel: &Kernel) -> usize {
     if new.iter().any(is_computed) { kernel.kept_len() } else { 0 }
 }
 
-/// The first cut that makes a comparison or a quotient simpler.
-fn cut(kernel: &Kernel) -> Option<Cut> {
+/// The kernel with a short last axis that is to be cut, or short periods of it, written out: pieces of rows of a few
+/// elements would each touch all cache lines. The rows lie side by side in vectors then, if whole rows are read and written.
+fn with_row_written_out(kernel: &Kernel, cut: Cut) -> Option<Kernel> {
+    let last = kernel.axes.len().checked_sub(1)?;
+    let (kernel, row) = match cut {
+        Cut::Before(axis, _) if axis.index() == last => (kernel.clone(), last),
+        Cut::Periods(axis, length) if axis.index() == last && length < MIN_PERIOD => {
+            (parts(kernel, cut).pop()?, last + 1)
+        }
+        Cut::Before(..) | Cut::Periods(..) => return None,
+    };
+    let extent = kernel.axes[row].extent;
+    let is_small = kernel.insts.len() as u64 * extent as u64 <= MOST_INSTS;
+    let is_word = kernel.params.iter().all(|param| param.dtype.size() == 4);
+    let is_row = kernel.stores.iter().all(|store| store.at.stride(row) == 1);
+    let is_short = (2..=MOST_WAYS).contains(&extent) && kernel.kept_len() / extent >= MIN_ROWS;
+    (row > 0 && is_small && is_word && is_row && is_short).then_some(())?;
+    let written = joined(simplify_around_coordinates(&written_out(&kernel, row)));
+    is_by_whole_rows(&written).then_some(written)
+}
+
+/// Whether all elements between those that a parameter has at neighbouring points of the last axis are accessed, or they
+/// are few, and no position is read from memory.
+fn is_by_whole_rows(kernel: &Kernel) -> bool {
+    let Some(last) = kernel.axes.len().checked_sub(1) else { return false };
+    let strides = || accesses(kernel).map(|(param, at)| (param, at.stride(last)));
+    let is_whole = |&(param, stride): &(usize, i64)| {
+        let n = strides().filter(|&other| other == (param, stride)).count();
+        (0..=NEAR).contains(&stride) || usize::try_from(stride) == Ok(n)
+    };
+    let mut is_data: Vec<bool> = Vec::with_capacity(kernel.insts.len());
+    for inst in &kernel.insts {
+        if matches!(inst, Inst::LoadAt(_, at) if is_data[at.index()]) {
+            return false;
+        }
+        let is_load = matches!(inst, Inst::Load(..) | Inst::LoadAt(..));
+        is_data.push(is_load || inst.operands().iter().any(|v| is_data[v.index()]));
+    }
+    strides().all(|of| is_whole(&of))
+}
+
+/// The first cut that makes a comparison or a quotient simpler; periods of a few elements of a row only if asked for.
+fn cut(kernel: &Kernel, has_short_periods: bool) -> Option<Cut> {
     let (k, new) = built(kernel);
     new.iter().find_map(|&v| {
         let inst = k.inst(v);
@@ -81,7 +135,7 @@ fn cut(kernel: &Kernel) -> Option<Cut> {
         let Inst::Binary(op, x, y) = inst else { return None };
         match op {
             Binary::Min | Binary::Max => change(&k, None, x, y),
-            Binary::Div | Binary::Rem => period(kernel, &k, x, y),
+            Binary::Div | Binary::Rem => period(kernel, &k, [x, y], has_short_periods),
             Binary::Add
             | Binary::Sub
             | Binary::Mul
@@ -121,7 +175,7 @@ fn change(k: &KernelBuilder, op: Option<Compare>, x: ValueId, y: ValueId) -> Opt
 }
 
 /// The cut behind which a quotient by a constant is the same number, or the axis that it runs through as periods.
-fn period(kernel: &Kernel, k: &KernelBuilder, x: ValueId, y: ValueId) -> Option<Cut> {
+fn period(kernel: &Kernel, k: &KernelBuilder, [x, y]: [ValueId; 2], has_short_periods: bool) -> Option<Cut> {
     let Inst::Const(divisor) = k.inst(y) else { return None };
     let divisor = divisor.to_i64().filter(|&d| d > 1)?;
     let affine = AffineValue::of(k, x).filter(|affine| affine.bounds(k).is_some_and(|(low, _)| low >= 0))?;
@@ -130,7 +184,7 @@ fn period(kernel: &Kernel, k: &KernelBuilder, x: ValueId, y: ValueId) -> Option<
     (stride > 0 && divisor % stride == 0).then_some(())?;
     let (length, extent) = (divisor / stride, i64::try_from(k.extent(axis)).ok()?);
     let is_row = kernel.stores.iter().any(|store| store.at.stride(axis.index()) == 1);
-    if is_row && length < MIN_PERIOD {
+    if is_row && length < MIN_PERIOD && !has_short_periods {
         return None;
     }
     let offset = affine.offset.rem_euclid(divisor);
@@ -233,7 +287,8 @@ mod tests {
             let Some(pieces) = cut_kernel(&kernel) else { continue };
             let inputs = random_inputs(&kernel, seed);
             (n_cut, n_pieces) = (n_cut + 1, n_pieces + pieces.len());
-            assert_eq!(pieces.iter().map(Kernel::kept_len).sum::<usize>(), kernel.kept_len(), "seed {seed}");
+            let stored = |kernel: &Kernel| kernel.kept_len() * kernel.stores.len();
+            assert_eq!(pieces.iter().map(stored).sum::<usize>(), stored(&kernel), "seed {seed}");
             pieces.iter().for_each(|piece| piece.verify().unwrap_or_else(|e| panic!("seed {seed}: {e:?}\n{piece}")));
             assert!(
                 outputs(&pieces, &inputs) == outputs(std::slice::from_ref(&kernel), &inputs),
@@ -241,6 +296,97 @@ mod tests {
             );
         }
         assert!(n_cut > 200 && n_pieces > 3 * n_cut, "{n_cut} kernels, {n_pieces} pieces");
+    }
+
+    /// Zeros with every `step`-th element of `n` from `low` on, in rows of `len`, as the gradient of a slice has it.
+    fn spread([rows, len]: [usize; 2], [low, step, n]: [usize; 3]) -> Kernel {
+        let text = format!(
+            "kernel (p0: f32[{from}], p1: f32[{to}] out) {{
+                axes a0 = {rows}, a1 = {len}
+                %0 = const 0: i64
+                %1 = index a0
+                %2 = index a1
+                %3 = const {low}: i64
+                %4 = sub %2, %3
+                %5 = max %4, %0
+                %6 = const {step}: i64
+                %7 = div %5, %6
+                %8 = le %0, %4
+                %9 = const {n}: i64
+                %10 = lt %7, %9
+                %11 = and %8, %10
+                %12 = rem %5, %6
+                %13 = eq %12, %0
+                %14 = and %11, %13
+                %15 = max %7, %0
+                %16 = const {last}: i64
+                %17 = min %15, %16
+                %18 = mul %1, %9
+                %19 = add %18, %17
+                %20 = load_at p0, %19
+                %21 = const 0.0: f32
+                %22 = select %14, %20, %21
+                store p1[a0 * {len} + a1], %22
+            }}",
+            from = rows * n,
+            to = rows * len,
+            last = n - 1
+        );
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn short_rows_are_written_out() {
+        for (shape, slice, n_pieces) in [
+            // Periods of a few elements, and the ends before and behind them.
+            ([72, 3072], [74, 3, 928], 4),
+            ([300, 1024], [0, 2, 512], 1),
+            ([500, 300], [1, 16, 17], 4),
+            // Pads of short rows, and of such with steps.
+            ([1000, 12], [3, 1, 8], 1),
+            ([1000, 16], [1, 3, 5], 1),
+            ([1000, 16], [2, 1, 12], 1),
+            // Long rows, of which what is left behind a cut is short, but no whole row.
+            ([1000, 17], [2, 1, 13], 3),
+        ] {
+            let kernel = spread(shape, slice);
+            let pieces = cut_kernel(&kernel).unwrap_or_else(|| panic!("{shape:?} {slice:?}"));
+            assert_eq!(pieces.len(), n_pieces, "{shape:?} {slice:?}: {pieces:?}");
+            let computes = |inst: &Inst<ValueId>| matches!(inst, Inst::LoadAt(..) | Inst::Index(_));
+            assert!(!pieces.iter().flat_map(|piece| &piece.insts).any(computes), "{pieces:?}");
+            let inputs = random_inputs(&kernel, 1);
+            assert!(
+                outputs(&pieces, &inputs) == outputs(std::slice::from_ref(&kernel), &inputs),
+                "{shape:?} {slice:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn rows_read_from_computed_places_stay_rows() {
+        let text = "kernel (p0: i32[1000], p1: f32[80], p2: f32[12000] out) {
+            axes a0 = 1000, a1 = 12
+            %0 = load p0[a0]
+            %1 = cast %0: i64
+            %2 = index a1
+            %3 = const 2: i64
+            %4 = sub %2, %3
+            %5 = const 0: i64
+            %6 = max %4, %5
+            %7 = const 7: i64
+            %8 = min %6, %7
+            %9 = const 8: i64
+            %10 = mul %1, %9
+            %11 = add %10, %8
+            %12 = load_at p1, %11
+            %13 = le %5, %4
+            %14 = const 0.0: f32
+            %15 = select %13, %12, %14
+            store p2[a0 * 12 + a1], %15
+        }";
+        let kernel: Kernel = text.parse().unwrap();
+        let found = cut(&kernel, true).unwrap();
+        assert_eq!((found, with_row_written_out(&kernel, found)), (Cut::Before(AxisId(1), 2), None));
     }
 
     /// A vector on a diagonal of a matrix of `n` rows, as the gradient of `diagonal(off)` has it.

@@ -31,7 +31,7 @@ const MIN_POINTS: usize = if cfg!(test) { 16 } else { 1 << 8 };
 /// Kept points from which on threads have enough without chunks.
 const MANY_KEPT: usize = 512;
 /// Instructions of all copies at most.
-const MOST_INSTS: u64 = 1 << 10;
+pub(super) const MOST_INSTS: u64 = 1 << 10;
 /// Instructions for each access from which on rows of four elements or more are written out: of words that are stored, in rows
 /// of at most eight; of other elements that are stored; and of elements that are not.
 const HEAVY: usize = 3;
@@ -118,7 +118,8 @@ fn stores_elements(kernel: &Kernel) -> bool {
     kernel.stores.iter().any(|store| kernel.uses_reduced(&store.at))
 }
 
-fn accesses(kernel: &Kernel) -> impl Iterator<Item = (usize, &Affine)> {
+/// All that are loaded and stored: the parameters and the positions.
+pub(super) fn accesses(kernel: &Kernel) -> impl Iterator<Item = (usize, &Affine)> {
     let loads = kernel.insts.iter().filter_map(|inst| match inst {
         Inst::Load(param, at) => Some((param.index(), at)),
         Inst::Const(_) | Inst::Index(_) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!() => None,
@@ -127,7 +128,7 @@ fn accesses(kernel: &Kernel) -> impl Iterator<Item = (usize, &Affine)> {
 }
 
 /// The kernel without an axis: with copies, one for each of its points, of all instructions that depend on it.
-fn written_out(kernel: &Kernel, axis: usize) -> Kernel {
+pub(super) fn written_out(kernel: &Kernel, axis: usize) -> Kernel {
     let mut axes = kernel.axes.clone();
     let Axis { extent, reduced } = axes.remove(axis);
     let is_summed = axes.iter().any(|axis| axis.reduced);

@@ -240,8 +240,10 @@ fn transposes() {
     }
     // Of parts of matrices, whose rows take turns, for a batch.
     for (rows, cols, strides) in [(100, 70, [9000, 80, 90]), (256, 64, [64, 128, 256])] {
-        let [batch, between] = [2, 2];
-        let transpose = Transpose { dtype: DType::F32, batch, between, rows, cols, offset: 3, strides };
+        let ([batch, between], [of_batch, of_turn, pitch]) = ([2, 2], strides);
+        let strides = [0, of_batch, 0, of_turn, pitch];
+        let transpose =
+            Transpose { dtype: DType::F32, batch: [1, batch], between: [1, between], rows, cols, offset: 3, strides };
         check(&Pair::new(transpose.clone(), &residual(batch * cols, between * rows)), &all);
         check(&Pair::new(transpose, &relu(DType::F32, batch * cols, between * rows, true)), &all);
     }

@@ -281,7 +281,7 @@ fn artefacts_of_other_versions_are_refused() {
     let bytes = doubled();
     let mut other = bytes.clone();
     other[8] = 1;
-    assert!(matches!(refusal(&other), ArtefactError::OtherFormat { found: 1, own: 4, .. }));
+    assert!(matches!(refusal(&other), ArtefactError::OtherFormat { found: 1, own: 5, .. }));
     // The version is the first text of the header, after its length.
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(&bytes[24..24 + version.len()], version.as_bytes());

@@ -7,11 +7,12 @@ use crate::ptx::{Argument, Launches, Target};
 
 /// The launches of [`Transpose`].
 pub(in crate::ptx) fn transpose(kernel: &Transpose, target: Target) -> Launches {
-    let Transpose { batch, between, rows, cols, offset, .. } = *kernel;
-    // A stride that reaches no second element can be any number.
-    let stride = |n: usize, extent: usize| if extent == 1 { 0 } else { reached(kernel.strides[n]) };
-    let [to_matrix, to_other, pitch] = [stride(0, batch), stride(1, between), stride(2, rows)];
-    let len = batch * between * rows * cols;
+    let Transpose { batch, between, rows, cols, offset, strides, .. } = *kernel;
+    // Axes of the result from the last one on, with their strides; one that reaches no second element can have any.
+    let axes =
+        [(rows, strides[4]), (between[1], strides[3]), (between[0], strides[2]), (cols, 1), (batch[1], strides[1])];
+    let axes = axes.map(|(extent, stride)| (extent, if extent == 1 { 0 } else { reached(stride) }));
+    let len = axes.iter().map(|(extent, _)| extent).product::<usize>() * batch[0];
     if len == 0 {
         return Launches::default();
     }
@@ -23,12 +24,15 @@ pub(in crate::ptx) fn transpose(kernel: &Transpose, target: Target) -> Launches 
     let item = c.global_thread(BLOCK);
     let exists = c.test("lt", item, len);
     c.if_then(exists, |c| {
-        let (matrix, element) = c.div_rem(item, cols * between * rows);
-        let (column, element) = c.div_rem(element, between * rows);
-        let (other, row) = c.div_rem(element, rows);
-        let from = c.mad(row, pitch, column);
-        let from = c.mad(other, to_other, from);
-        let from = c.mad(matrix, to_matrix, from);
+        let (mut from, mut rest) = (None, item);
+        for (extent, stride) in axes.into_iter().filter(|(extent, _)| *extent > 1) {
+            let (outer, position) = c.div_rem(rest, extent);
+            let step = c.mul(position, stride);
+            from = Some(from.map_or(step, |from| c.add(from, step)));
+            rest = outer;
+        }
+        let last = c.mul(rest, if batch[0] == 1 { 0 } else { reached(strides[0]) });
+        let from = from.map_or(last, |from| c.add(from, last));
         let from = c.add(from, offset);
         let (from, to) = (c.at(x, from, number.size()), c.at(out, item, number.size()));
         let element = c.load(number, from, 0);

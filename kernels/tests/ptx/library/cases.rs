@@ -47,10 +47,10 @@ pub(crate) fn transpose() -> Vec<Library> {
         .into_iter()
         .flat_map(|dtype| shapes.map(|[batch, rows, cols]| Transpose::contiguous(dtype, [batch, rows, cols])));
     // Parts of matrices, whose rows take turns.
-    let strided = [[4, 9, 30], [0, 1000, 3]].map(|strides| Transpose {
+    let strided = [[7, 4, 11, 9, 30], [500, 0, 0, 1000, 3]].map(|strides| Transpose {
         dtype: DType::F32,
-        batch: 2,
-        between: 3,
+        batch: [3, 2],
+        between: [2, 3],
         rows: 20,
         cols: 9,
         offset: 5,
