@@ -4,10 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::cpu::Function;
-use crate::library::{LEAST_ROWS, RowPart};
+use crate::library::RowPart;
 
 /// Parts for two threads, and for more: the fewer there are, the more rows share each read of a matrix.
 const PARTS: [usize; 2] = [2, 4];
+
+/// Rows from which on more parts than two are worth it.
+const FULL_ROWS: usize = 12;
 
 /// Launches that run before the threads of a call meet.
 #[derive(Debug)]
@@ -93,7 +96,7 @@ impl RowCut {
     /// The cuts of some rows for two threads, and for more.
     pub(crate) fn all(rows: usize) -> [RowCut; PARTS.len()] {
         PARTS.map(|most| {
-            let n_parts = 1 << (rows / LEAST_ROWS).clamp(PARTS[0], most).ilog2();
+            let n_parts = if rows >= most * FULL_ROWS { most } else { PARTS[0] };
             RowCut { rows, len: rows.div_ceil(n_parts).max(1) }
         })
     }
@@ -117,7 +120,7 @@ mod tests {
     fn parts_cover_the_rows_once() {
         for rows in 2..300 {
             for (cut, most) in RowCut::all(rows).into_iter().zip(PARTS) {
-                assert!((2..=most).contains(&cut.count()) && cut.len >= LEAST_ROWS.min(rows.div_ceil(2)), "{cut:?}");
+                assert!((2..=most).contains(&cut.count()) && cut.len >= FULL_ROWS.min(rows.div_ceil(2)), "{cut:?}");
                 let mut end = 0;
                 for part in (0..cut.count()).map(|part| cut.part(part)) {
                     assert!(part.start == end && !part.is_empty(), "{cut:?}");

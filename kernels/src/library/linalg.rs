@@ -319,7 +319,8 @@ impl TriangularSolve {
 
     /// Whether systems are solved as they lie in memory.
     fn is_small(&self) -> bool {
-        let is_whole = self.batch >= WHOLE_SYSTEMS || self.n * self.n * self.n_rhs <= WHOLE;
+        let work = self.n * self.n * self.n_rhs;
+        let is_whole = work <= if self.batch >= WHOLE_SYSTEMS { LARGE } else { WHOLE };
         if self.n <= SMALL {
             return self.n_rhs <= BLOCK || is_whole;
         }
@@ -686,7 +687,9 @@ mod tests {
     fn large_systems_agree_with_their_twins() {
         let mut draw = Draw::new(14);
         for flags in 0..8 {
-            for (batch, n, n_rhs) in [(1, 64, 17), (1, 65, 1), (2, 130, 1), (1, 200, 37), (2, 129, 2), (1, 260, 20)] {
+            let small = [(1, 64, 17), (9, 40, 33), (8, 5, 1100), (1, 3, 2000)];
+            let large = [(1, 65, 1), (2, 130, 1), (1, 200, 37), (2, 129, 2), (1, 260, 20), (1, 70, 515)];
+            for (batch, n, n_rhs) in small.into_iter().chain(large) {
                 let [lower, transpose, unit_diagonal] = [1, 2, 4].map(|flag| flags & flag != 0);
                 // Small beside the diagonal, so that the systems are well-posed.
                 let entry = |at: usize, x: usize| {
@@ -710,9 +713,9 @@ mod tests {
             for _ in 0..20 {
                 let kernel = TriangularSolve {
                     dtype: if draw.below(2) == 0 { DType::F32 } else { DType::F64 },
-                    batch: draw.below(4),
+                    batch: draw.below(10),
                     n: [0, 1, 2, 9, 33, 64][draw.below(6)],
-                    n_rhs: [0, 1, 3, 40][draw.below(4)],
+                    n_rhs: [0, 1, 3, 35, 40][draw.below(5)],
                     lower: flags & 1 != 0,
                     transpose: flags & 2 != 0,
                     unit_diagonal: flags & 4 != 0,

@@ -69,7 +69,7 @@ pub(crate) use micro::{FMA_TASK_FLOPS, fma_task};
 pub use philox::Philox;
 pub use pool::{Pool2d, PoolKind, PoolPass};
 pub use print::{Label, Print, is_muted, set_print_sink, without_prints};
-pub(crate) use rows::{LEAST_ROWS, RowPart};
+pub(crate) use rows::RowPart;
 pub use scan::{Scan, ScanKind};
 pub use scatter::ScatterAdd;
 pub use sort::Sort;

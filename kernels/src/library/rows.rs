@@ -14,7 +14,7 @@ use super::tile::{Tile, TileCallback};
 use super::{Join, Library, MatMul, MatrixLayout};
 
 /// Rows of a part that are computed well; the last part may have fewer.
-pub(crate) const LEAST_ROWS: usize = 8;
+const LEAST_ROWS: usize = 8;
 
 /// Multiplications of a product at most: those of more take so long that a meeting of threads weighs little, and they
 /// are better divided by their columns as well.

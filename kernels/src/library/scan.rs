@@ -55,11 +55,11 @@ const PART: usize = 1 << 10;
 const LINES: usize = if cfg!(test) { 20 } else { 1 << 12 };
 
 /// Neighbouring lines that are accumulated in registers together, and lines one after the other.
-const COLUMNS: usize = if cfg!(test) { 4 } else { 16 };
+const COLUMNS: usize = if cfg!(test) { 8 } else { 16 };
 const CHAINS: usize = 4;
 
 /// The number of lines that occupies all threads without cutting lines into parts.
-const ENOUGH_LINES: usize = 16;
+const ENOUGH_LINES: usize = if cfg!(test) { 3 } else { 16 };
 
 impl Scan {
     fn check(&self) -> Checked {
@@ -126,7 +126,14 @@ impl Scan {
     ) {
         let block = self.len * self.inner;
         if block > 0 && (self.inner == 1 || block < LINES) && self.outer >= ENOUGH_LINES {
-            let task = (LINES / block).max(CHAINS) * block;
+            let blocks = match LINES / block {
+                _ if self.inner > 1 => LINES / block,
+                lines if lines >= CHAINS => lines / CHAINS * CHAINS,
+                // Several lines at once are no fewer tasks than threads.
+                _ if self.outer >= CHAINS * ENOUGH_LINES => CHAINS,
+                lines => lines.max(1),
+            };
+            let task = blocks * block;
             for_each_chunk(out, task, self.n(), &|i, out| {
                 let x = &x[i * task..][..out.len()];
                 vectorized(
@@ -208,10 +215,14 @@ impl Scan {
             return;
         }
         for (x, out) in x.chunks_exact(len * inner).zip(out.chunks_exact_mut(len * inner)) {
-            let whole = inner / COLUMNS * COLUMNS;
-            for at in (0..whole).step_by(COLUMNS) {
+            let [wide, whole] = [inner / COLUMNS * COLUMNS, inner / CHAINS * CHAINS];
+            for at in (0..wide).step_by(COLUMNS) {
                 let (x, out) = (&x[at..], &mut out[at..]);
                 self.scan_chains::<T, COLUMNS, EXCLUSIVE>([1, inner], x, out, unit, &combine);
+            }
+            for at in (wide..whole).step_by(CHAINS) {
+                let (x, out) = (&x[at..], &mut out[at..]);
+                self.scan_chains::<T, CHAINS, EXCLUSIVE>([1, inner], x, out, unit, &combine);
             }
             for at in whole..inner {
                 self.scan_chains::<T, 1, EXCLUSIVE>([1, inner], &x[at..], &mut out[at..], unit, &combine);
@@ -234,9 +245,13 @@ impl Scan {
             let at = if self.reverse { self.len - 1 - i } else { i } * step;
             let (x, out) = (&x[at..at + (N - 1) * line + 1], &mut out[at..at + (N - 1) * line + 1]);
             for (n, total) in totals.iter_mut().enumerate() {
-                let x = x[n * line].widen();
-                let next = if i == 0 { x } else { combine(*total, x) };
-                out[n * line] = T::narrow(if EXCLUSIVE { *total } else { next });
+                let own = x[n * line];
+                let next = if i == 0 { own.widen() } else { combine(*total, own.widen()) };
+                out[n * line] = match (EXCLUSIVE, i) {
+                    (true, _) => T::narrow(*total),
+                    (false, 0) => own,
+                    (false, _) => T::narrow(next),
+                };
                 *total = next;
             }
         }
@@ -385,8 +400,8 @@ mod tests {
         let mut draw = Draw::new(6);
         each(|dtype, kind, reverse, exclusive| {
             for _ in 0..10 {
-                let (outer, len) = (draw.below(4), [0, 1, 2, 9, 60][draw.below(5)]);
-                let inner = [0, 1, 3, 40][draw.below(4)];
+                let (outer, len) = (draw.below(20), [0, 1, 2, 3, 4, 9, 60][draw.below(7)]);
+                let inner = [0, 1, 1, 3, 6, 9, 40][draw.below(7)];
                 assert_twins(&Scan { dtype, outer, len, inner, kind, reverse, exclusive }.into(), &mut draw);
             }
         });

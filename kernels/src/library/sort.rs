@@ -66,8 +66,9 @@ const MORE_SELECTED: usize = if cfg!(test) { 8 } else { 128 };
 /// About the elements of a task of such lines.
 const TASK: usize = if cfg!(test) { 300 } else { 1 << 13 };
 
-/// Columns that are copied at a time to be lines: some cache lines of each row.
+/// Columns that are copied at a time to be lines: some cache lines of each row, and bytes that the second-level cache holds.
 const COPIED: usize = if cfg!(test) { 4 } else { 64 };
+const COPIED_BYTES: usize = if cfg!(test) { 1 << 13 } else { 1 << 20 };
 
 /// A long line is sorted in runs of this many elements, on all threads, which are then merged.
 const RUN: usize = 1 << 15;
@@ -119,8 +120,13 @@ impl Sort {
         let is_cut = is_alone && self.len >= 2 * RUN;
         let work = self.n().saturating_mul(self.kept.max(2).ilog2() as usize);
         // Parts of a line that is cut have as many first elements as the line.
-        if has_bound(self.len, self.kept) && (!is_cut || has_groups(RUN, self.kept)) {
-            return if self.inner == 1 { self.select_lines(x, out, work) } else { self.select_columns(x, out, work) };
+        if has_bound(self.len, self.kept) {
+            let columns = (COPIED_BYTES / size_of::<T>() / self.len).min(COPIED);
+            if self.inner == 1 && (!is_cut || has_groups(RUN, self.kept)) {
+                return self.select_lines(x, out, work);
+            } else if self.inner > 1 && columns >= COPIED / 4 {
+                return self.select_columns(x, out, columns, work);
+            }
         }
         let extents = [self.outer, self.kept, self.inner];
         let room = self.kept.saturating_add(self.kept.max(WAITING));
@@ -214,8 +220,8 @@ impl Sort {
     }
 
     /// Selects the first elements of lines that are columns of matrices, each of which is copied to lie in one piece.
-    fn select_columns<T: Sortable>(&self, x: &[T], out: &mut [i64], work: usize) {
-        let columns = tile_columns(self.outer, self.inner).min(COPIED);
+    fn select_columns<T: Sortable>(&self, x: &[T], out: &mut [i64], most: usize, work: usize) {
+        let columns = tile_columns(self.outer, self.inner).min(most);
         for_each_tile(out, [self.outer, self.kept, self.inner], [self.kept, columns], work, &|mut tile| {
             let (width, at) = (tile.columns.len(), tile.outer * self.len * self.inner + tile.columns.start);
             with_bytes(width * self.len * size_of::<T>(), |lines| {

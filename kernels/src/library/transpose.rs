@@ -113,7 +113,8 @@ impl Transpose {
     }
 
     fn len(&self) -> usize {
-        count(&self.extents()) * self.cols
+        let [i, j, k, l, rows] = self.extents();
+        count(&[i, j, k, l, rows, self.cols])
     }
 
     /// The first element of a matrix, given its positions among those that follow each other and that take turns.

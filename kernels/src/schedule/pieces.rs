@@ -11,12 +11,12 @@
 
 use std::cmp::Ordering;
 
-use super::NEAR;
 use super::canonical::{affine, over_axes, with_next_axis};
 use super::in_turn::with_axes_in_turn;
 use super::interleaved::MOST_WAYS;
 use super::short_rows::without_short_rows;
 use super::written_out::{MOST_INSTS, accesses, written_out};
+use super::{MIN_VECTOR_EXTENT, NEAR};
 use crate::ir::{Affine, Axis, AxisId, Binary, Compare, Inst, Kernel, KernelBuilder, ValueId, operation};
 use crate::simplify::{AffineValue, bounds, built, simplify_around_coordinates};
 
@@ -26,6 +26,8 @@ const MIN_POINTS: usize = 1 << 12;
 const MAX_PIECES: usize = 16;
 /// The shortest piece of the last axis that is worth being an axis: shorter rows have less than a vector or two.
 const MIN_PERIOD: i64 = 16;
+/// Cuts before a row that are tried: at its ends, and where periods begin and end.
+const MOST_CUTS: usize = 4;
 /// The fewest rows that are worth lanes of their own.
 const MIN_ROWS: usize = if cfg!(test) { 16 } else { 1 << 8 };
 
@@ -42,7 +44,23 @@ enum Cut {
 pub(crate) fn pieces(kernel: &Kernel) -> Vec<Kernel> {
     let is_worth = kernel.kept_len() >= MIN_POINTS;
     let pieces = is_worth.then(|| cut_kernel(kernel)).flatten().unwrap_or_else(|| vec![kernel.clone()]);
-    pieces.into_iter().map(|piece| without_short_rows(with_axes_in_turn(piece))).collect()
+    let rows_of = |piece| {
+        let piece = with_axes_in_turn(piece);
+        with_scalar_row_written_out(&piece).unwrap_or_else(|| without_short_rows(piece))
+    };
+    pieces.into_iter().map(rows_of).collect()
+}
+
+/// The kernel with rows written out that are too short for vectors, where an operand has an element for each row: a quotient
+/// would find it for each element otherwise.
+fn with_scalar_row_written_out(kernel: &Kernel) -> Option<Kernel> {
+    let last = kernel.axes.len().checked_sub(1).filter(|&last| last > 0)?;
+    let is_plain = !kernel.axes.iter().any(|axis| axis.reduced);
+    let is_scalar = kernel.axes[last].extent < MIN_VECTOR_EXTENT;
+    let is_of_row = |(_, at): (usize, &Affine)| at.stride(last) == 0 && at.stride(last - 1) != 0;
+    let is_computed = |inst: &Inst<ValueId>| matches!(inst, Inst::Index(_) | Inst::LoadAt(..));
+    let pays = is_plain && is_scalar && accesses(kernel).any(is_of_row) && !kernel.insts.iter().any(is_computed);
+    pays.then(|| written_row(kernel, last)).flatten()
 }
 
 /// The pieces of a kernel, if that has any and they need fewer computed positions.
@@ -56,14 +74,11 @@ pub(crate) fn cut_kernel(kernel: &Kernel) -> Option<Vec<Kernel>> {
     (before > 0).then_some(())?;
     let (mut open, mut done) = (vec![whole], vec![]);
     while let Some(kernel) = open.pop() {
-        let found = cut(&kernel, true);
+        // Short periods are no axis, so that they are cut only where they end written out.
+        let found = cut(&kernel, true).filter(|&cut| ends_written_out(&kernel, cut, MOST_CUTS));
+        let found = found.or_else(|| cut(&kernel, false));
         let written = found.and_then(|cut| with_row_written_out(&kernel, cut));
-        let other = || match found {
-            // Short periods are no axis.
-            Some(Cut::Periods(_, length)) if length < MIN_PERIOD => cut(&kernel, false),
-            _ => found,
-        };
-        match written.map(|kernel| vec![kernel]).or_else(|| other().map(|cut| parts(&kernel, cut))) {
+        match written.map(|kernel| vec![kernel]).or_else(|| found.map(|cut| parts(&kernel, cut))) {
             None => done.push(kernel),
             Some(parts) => open.extend(parts.iter().map(simplify_around_coordinates)),
         }
@@ -80,7 +95,19 @@ fn computed_points(kernel: &Kernel) -> usize {
         Inst::LoadAt(_, x) | Inst::Binary(Binary::Div | Binary::Rem, x, _) => bounds(&k, x).is_some(),
         Inst::Const(_) | Inst::Index(_) | Inst::Load(..) | Inst::Reduce(..) | operation!() => false,
     };
-    if new.iter().any(is_computed) { kernel.kept_len() } else { 0 }
+    // A row that is written out has a store for each of its points.
+    if new.iter().any(is_computed) { kernel.kept_len() * kernel.stores.len() } else { 0 }
+}
+
+/// Whether the largest part of a kernel has a row that is written out, after some cuts.
+fn ends_written_out(kernel: &Kernel, found: Cut, most_cuts: usize) -> bool {
+    if with_row_written_out(kernel, found).is_some() {
+        return true;
+    }
+    let Some(most_cuts) = most_cuts.checked_sub(1) else { return false };
+    let largest = parts(kernel, found).into_iter().max_by_key(Kernel::kept_len);
+    let largest = largest.map(|part| simplify_around_coordinates(&part));
+    largest.is_some_and(|part| cut(&part, true).is_some_and(|found| ends_written_out(&part, found, most_cuts)))
 }
 
 /// The kernel with a short last axis that is to be cut, or short periods of it, written out: pieces of rows of a few
@@ -94,13 +121,18 @@ fn with_row_written_out(kernel: &Kernel, cut: Cut) -> Option<Kernel> {
         }
         Cut::Before(..) | Cut::Periods(..) => return None,
     };
+    written_row(&kernel, row)
+}
+
+/// The kernel with rows written out, if they lie side by side in vectors then.
+fn written_row(kernel: &Kernel, row: usize) -> Option<Kernel> {
     let extent = kernel.axes[row].extent;
     let is_small = kernel.insts.len() as u64 * extent as u64 <= MOST_INSTS;
     let is_word = kernel.params.iter().all(|param| param.dtype.size() == 4);
     let is_row = kernel.stores.iter().all(|store| store.at.stride(row) == 1);
     let is_short = (2..=MOST_WAYS).contains(&extent) && kernel.kept_len() / extent >= MIN_ROWS;
     (row > 0 && is_small && is_word && is_row && is_short).then_some(())?;
-    let written = joined(simplify_around_coordinates(&written_out(&kernel, row)));
+    let written = joined(simplify_around_coordinates(&written_out(kernel, row)));
     is_by_whole_rows(&written).then_some(written)
 }
 
