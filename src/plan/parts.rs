@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use retape_kernels::Work;
-use retape_kernels::ir::{Affine, Axis, Kernel, Param, ParamId, Store};
+use retape_kernels::ir::{Affine, Axis, Inst, Kernel, Param, ParamId, Store, ValueId as KernelValue};
 use retape_kernels::library::{Join, Library};
 use smallvec::SmallVec;
 
@@ -22,6 +22,9 @@ const LEAST_RUN: usize = 4;
 /// Parts at most: as many stores a kernel has, each compared with each.
 const MOST_PARTS: usize = 16;
 
+/// Lines from which on elements that take turns are stored by a kernel rather than copied one by one.
+const MANY_LINES: usize = 256;
+
 /// Lets kernels store the parts of joins where these would copy them.
 pub(super) fn store_in_joins(values: &Values<'_>, groups: &mut Groups, steps: &mut [Option<UnplacedStep>]) {
     let outputs: HashSet<ValueId> = values.graph.outputs().iter().map(|&output| values.memory_of(output)).collect();
@@ -32,7 +35,14 @@ pub(super) fn store_in_joins(values: &Values<'_>, groups: &mut Groups, steps: &m
     }
     let readers = groups.readers();
     for join in joins {
-        let Some((maker, kernel, writes)) = stored(values, groups, steps, &readers, &outputs, join) else { continue };
+        let Some((maker, kernel, writes)) = stored(values, groups, steps, &readers, &outputs, join) else {
+            if let Some(step) = &mut steps[join]
+                && let Some(kernel) = joined(step, &outputs).and_then(elements_in_turn)
+            {
+                step.work = Work::Kernel(kernel);
+            }
+            continue;
+        };
         let Some(after) = steps[join].take() else { continue };
         groups.absorb(maker, join, true);
         if let Some(step) = &mut steps[maker] {
@@ -52,6 +62,30 @@ fn joined<'s>(step: &'s UnplacedStep, outputs: &HashSet<ValueId>) -> Option<&'s 
     let fits = runs().all(|run| run >= LEAST_RUN) || runs().all(|run| run == 1);
     let has_lines = join.outer > 1 || step.writes.iter().all(|whole| outputs.contains(whole));
     (has_lines && is_whole && fits && step.reads.len() <= MOST_PARTS).then_some(join)
+}
+
+/// A join whose parts have an element of each line as a kernel that stores them side by side, if words of many lines are
+/// turned together.
+fn elements_in_turn(join: &Join) -> Option<Kernel> {
+    let Join { dtype, outer, ref lens, inner, .. } = *join;
+    let n = lens.len();
+    let is_one = lens.iter().all(|len| len * inner == 1);
+    (is_one && n > 1 && dtype.size() == 4 && outer >= MANY_LINES).then_some(())?;
+    let params = (0..=n).map(|param| match param == n {
+        true => Param { dtype, len: outer * n, written: true },
+        false => Param { dtype, len: outer, written: false },
+    });
+    let store = |part: usize| Store {
+        param: ParamId(n as u32),
+        at: Affine::new(part as i64, &[n as i64]),
+        value: KernelValue(part as u32),
+    };
+    Some(Kernel {
+        params: params.collect(),
+        axes: vec![Axis { extent: outer, reduced: false }],
+        insts: (0..n).map(|part| Inst::Load(ParamId(part as u32), Affine::new(0, &[1]))).collect(),
+        stores: (0..n).map(store).collect(),
+    })
 }
 
 /// The group that computes all parts of a join, its kernel that stores them in the joined value, and the values that

@@ -150,3 +150,24 @@ fn gradients_of_parts_are_stored_in_theirs() {
         }
     }
 }
+
+#[test]
+fn many_elements_that_take_turns_are_no_copies() {
+    for (n_parts, len, dtype, is_copied) in [
+        (2, 300, DType::F32, false),
+        (3, 5000, DType::I32, false),
+        (16, 256, DType::F32, false),
+        // More parts than are turned together, few lines, and elements that are no words.
+        (17, 256, DType::F32, true),
+        (2, 255, DType::F32, true),
+        (2, 300, DType::F64, true),
+        (2, 300, DType::U8, true),
+    ] {
+        let x: Vec<Tensor> = (0..n_parts).map(|seed| numbers(&[len], seed).cast(dtype)).collect();
+        let name = format!("{n_parts} parts of {len} {dtype}");
+        let found = copies(&name, &x, |x| vec![stack(&x.iter().collect::<Vec<_>>(), 1)]);
+        assert_eq!(found, is_copied, "{name}");
+        // One argument may be several parts, and be read elsewhere.
+        copies(&format!("twice {name}"), &x, |x| vec![stack(&[&x[0], &x[1], &x[0]], 1), &x[0] + &x[1]]);
+    }
+}

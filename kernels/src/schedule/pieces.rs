@@ -30,6 +30,8 @@ const MIN_PERIOD: i64 = 16;
 const MOST_CUTS: usize = 4;
 /// The fewest rows that are worth lanes of their own.
 const MIN_ROWS: usize = if cfg!(test) { 16 } else { 1 << 8 };
+/// The fewest of them that follow each other at equal distances.
+const MIN_LANES: usize = 16;
 
 /// A way to cut a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,15 +53,19 @@ pub(crate) fn pieces(kernel: &Kernel) -> Vec<Kernel> {
     pieces.into_iter().map(rows_of).collect()
 }
 
-/// The kernel with rows written out that are too short for vectors, where an operand has an element for each row: a quotient
-/// would find it for each element otherwise.
+/// The kernel with rows written out that are too short for vectors, where an operand has an element for each row, or a row
+/// for some of them: a quotient would find it for each element otherwise.
 fn with_scalar_row_written_out(kernel: &Kernel) -> Option<Kernel> {
     let last = kernel.axes.len().checked_sub(1).filter(|&last| last > 0)?;
     let is_plain = !kernel.axes.iter().any(|axis| axis.reduced);
     let is_scalar = kernel.axes[last].extent < MIN_VECTOR_EXTENT;
-    let is_of_row = |(_, at): (usize, &Affine)| at.stride(last) == 0 && at.stride(last - 1) != 0;
+    let is_of_rows = |(_, at): (usize, &Affine)| match [at.stride(last - 1), at.stride(last)] {
+        [of_row, 0] => of_row != 0,
+        [0, 1] => (0..last - 1).any(|axis| at.stride(axis) != 0),
+        _ => false,
+    };
     let is_computed = |inst: &Inst<ValueId>| matches!(inst, Inst::Index(_) | Inst::LoadAt(..));
-    let pays = is_plain && is_scalar && accesses(kernel).any(is_of_row) && !kernel.insts.iter().any(is_computed);
+    let pays = is_plain && is_scalar && accesses(kernel).any(is_of_rows) && !kernel.insts.iter().any(is_computed);
     pays.then(|| written_row(kernel, last)).flatten()
 }
 
@@ -133,7 +139,8 @@ fn written_row(kernel: &Kernel, row: usize) -> Option<Kernel> {
     let is_short = (2..=MOST_WAYS).contains(&extent) && kernel.kept_len() / extent >= MIN_ROWS;
     (row > 0 && is_small && is_word && is_row && is_short).then_some(())?;
     let written = joined(simplify_around_coordinates(&written_out(kernel, row)));
-    is_by_whole_rows(&written).then_some(written)
+    let has_lanes = written.axes.last().is_some_and(|rows| rows.extent >= MIN_LANES);
+    (has_lanes && is_by_whole_rows(&written)).then_some(written)
 }
 
 /// Whether all elements between those that a parameter has at neighbouring points of the last axis are accessed, or they
@@ -391,6 +398,34 @@ mod tests {
                 outputs(&pieces, &inputs) == outputs(std::slice::from_ref(&kernel), &inputs),
                 "{shape:?} {slice:?}"
             );
+        }
+    }
+
+    #[test]
+    fn short_rows_beside_their_own_operand_are_written_out() {
+        for (other, n_stores) in [
+            // An element for each row, for some of them, and a row for some.
+            ("a0 * 40 + a1", 3),
+            ("a1", 3),
+            ("a0 * 3 + a2", 3),
+            // A row for all, and whole rows.
+            ("a2", 1),
+            ("a0 * 120 + a1 * 3 + a2", 1),
+        ] {
+            let text = format!(
+                "kernel (p0: f32[2400], p1: f32[2400], p2: f32[2400] out) {{
+                    axes a0 = 20, a1 = 40, a2 = 3
+                    %0 = load p0[a0 * 120 + a1 * 3 + a2]
+                    %1 = load p1[{other}]
+                    %2 = mul %0, %1
+                    store p2[a0 * 120 + a1 * 3 + a2], %2
+                }}"
+            );
+            let kernel: Kernel = text.parse().unwrap();
+            let written = pieces(&kernel);
+            assert_eq!(written.iter().map(|piece| piece.stores.len()).sum::<usize>(), n_stores, "{other}: {written:?}");
+            let inputs = random_inputs(&kernel, 1);
+            assert!(outputs(&written, &inputs) == outputs(&[kernel], &inputs), "{other}");
         }
     }
 
