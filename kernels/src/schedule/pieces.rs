@@ -81,8 +81,9 @@ pub(crate) fn cut_kernel(kernel: &Kernel) -> Option<Vec<Kernel>> {
     let (mut open, mut done) = (vec![whole], vec![]);
     while let Some(kernel) = open.pop() {
         // Short periods are no axis, so that they are cut only where they end written out.
-        let found = cut(&kernel, true).filter(|&cut| ends_written_out(&kernel, cut, MOST_CUTS));
-        let found = found.or_else(|| cut(&kernel, false));
+        let (short, other) = (cut(&kernel, true), cut(&kernel, false));
+        let is_short = |cut: &Cut| short != other && ends_written_out(&kernel, *cut, MOST_CUTS);
+        let found = short.filter(is_short).or(other);
         let written = found.and_then(|cut| with_row_written_out(&kernel, cut));
         match written.map(|kernel| vec![kernel]).or_else(|| found.map(|cut| parts(&kernel, cut))) {
             None => done.push(kernel),
