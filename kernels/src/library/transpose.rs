@@ -18,9 +18,10 @@ use super::tile::{TileCallback, TileShape};
 use super::view::{CACHE_LINE, Plain, exactly, for_each_tile_between, only, prefetch, view, view_mut};
 
 descriptor! {
-    /// The transposes of matrices, element `(row, col)` of the matrix `(i, j, k, l)` of which is at `offset + i * strides[0]
-    /// + j * strides[1] + k * strides[2] + l * strides[3] + row * strides[4] + col`: the array
-    /// `[batch[0], batch[1], cols, between[0], between[1], rows]`.
+    /// The transposes of matrices: the array `[batch[0], batch[1], cols, between[0], between[1], rows]`.
+    ///
+    /// Element `(row, col)` of a matrix is at `offset + col`, and `strides` further for each of its positions in the batch, in
+    /// turn, and of its row.
     Transpose "transpose" {
         /// Any dtype.
         dtype: DType,
