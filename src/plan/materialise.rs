@@ -104,8 +104,8 @@ fn far_source(values: &Values<'_>, id: ValueId) -> Option<ValueId> {
         return None;
     }
     let (from, to) = (view.affine(&source_ty.shape, n_axes), own.affine(space, n_axes));
-    let Transpose { rows, strides, .. } = transpose::of_strides(ty.dtype, space, &from, &to)?;
-    is_column_far(rows, strides[4].saturating_mul(ty.dtype.size())).then(|| values.memory_of(source))
+    let Transpose { rows, strides: [.., pitch], .. } = transpose::of_strides(ty.dtype, space, &from, &to)?;
+    is_column_far(rows, pitch.saturating_mul(ty.dtype.size())).then(|| values.memory_of(source))
 }
 
 /// Whether a column of elements that lie `stride` bytes apart takes more lines or pages than caches have room for, until

@@ -219,6 +219,15 @@ impl Cholesky {
     }
 }
 
+/// Copies some right sides without the terms before, of which the first block has none.
+#[inline(always)]
+fn load_right_sides<T: Float>([b, terms]: [&[T]; 2], at: Range<usize>, to: &mut [T]) {
+    to.copy_from_slice(&b[at.clone()]);
+    if !terms.is_empty() {
+        to.iter_mut().zip(&terms[at]).for_each(|(to, term)| *to = *to - *term);
+    }
+}
+
 /// The textbook factorisation in place.
 #[inline(always)]
 fn eliminate<T: Float>(n: usize, a: &mut [T]) {
@@ -445,12 +454,7 @@ impl TriangularSolve {
             let rows = &mut rows[..len * now.len()];
             for (at, to) in rows.chunks_exact_mut(now.len()).enumerate() {
                 let at = row(at) * n_rhs;
-                to.copy_from_slice(&b[at + now.start..at + now.end]);
-                // The first block has none.
-                if !terms.is_empty() {
-                    let terms = &terms[at + now.start..at + now.end];
-                    to.iter_mut().zip(terms).for_each(|(to, term)| *to = *to - *term);
-                }
+                load_right_sides([b, terms], at + now.start..at + now.end, to);
             }
             coefficients.solve([len, now.len()], 0..now.len(), rows);
             for (at, from) in rows.chunks_exact(now.len()).enumerate() {
@@ -470,12 +474,7 @@ impl TriangularSolve {
             let now = first..right_sides.end.min(first + W);
             for (at, lanes) in lanes.iter_mut().enumerate().take(len) {
                 let at = row(at) * n_rhs;
-                lanes[..now.len()].copy_from_slice(&b[at + now.start..at + now.end]);
-                // The first block has none.
-                if !terms.is_empty() {
-                    let terms = &terms[at + now.start..at + now.end];
-                    lanes.iter_mut().zip(terms).for_each(|(lane, term)| *lane = *lane - *term);
-                }
+                load_right_sides([b, terms], at + now.start..at + now.end, &mut lanes[..now.len()]);
             }
             substitute::<T, W>(columns, len, lanes.as_flattened_mut());
             for (at, lanes) in lanes.iter().enumerate().take(len) {

@@ -165,12 +165,12 @@ impl Transpose {
 
     fn copy<T: Plain>(&self, inputs: &[&[u8]], out: &mut [u8], done: Option<TileCallback<'_>>) {
         assert!(self.is_valid(), "{self}");
-        let Transpose { rows, cols, strides, .. } = *self;
+        let Transpose { rows, cols, strides: [.., pitch], .. } = *self;
         let [batch, between] = self.counts();
         let [x] = exactly(inputs);
         let x = view::<T>(x, x.len() / size_of::<T>());
         assert!(self.reach().is_ok_and(|reach| reach <= x.len()), "elements of {self}");
-        let (size, pitch) = (size_of::<T>(), strides[4]);
+        let size = size_of::<T>();
         let is_crowded = rows * size > RUN && (between * rows * size).is_multiple_of(CROWDED);
         let is_far = self.is_far();
         let run = if is_far { STREAMED_RUN } else { RUN } / size;

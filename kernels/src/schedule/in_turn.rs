@@ -77,15 +77,10 @@ fn positions_are_in_turn(kernel: &Kernel, outer: usize, extent: i64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::evaluate;
-    use crate::ir::random::{random_inputs, random_kernel_of_positions};
+    use crate::ir::random::{evaluated, random_inputs, random_kernel_of_positions};
 
     fn outputs(kernel: &Kernel, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let written = kernel.params.iter().filter(|param| param.written);
-        let mut outputs: Vec<Vec<u8>> = written.map(|param| vec![0xa5; param.len * param.dtype.size()]).collect();
-        let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
-        evaluate(kernel, &inputs, &mut outputs.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
-        outputs
+        evaluated(std::slice::from_ref(kernel), inputs)
     }
 
     /// Rows of `[7, 5]` that a table of ten has, from the position on that `of_row` makes of the coordinates %3 and %4.

@@ -304,19 +304,7 @@ fn joined_at(kernel: &Kernel, outer: usize) -> Option<Kernel> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::evaluate;
-    use crate::ir::random::{random_inputs, random_kernel_of_positions};
-
-    /// The outputs of some kernels, one after the other.
-    fn outputs(kernels: &[Kernel], inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let written = kernels[0].params.iter().filter(|param| param.written);
-        let mut outputs: Vec<Vec<u8>> = written.map(|param| vec![0xa5; param.len * param.dtype.size()]).collect();
-        let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
-        for kernel in kernels {
-            evaluate(kernel, &inputs, &mut outputs.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
-        }
-        outputs
-    }
+    use crate::ir::random::{evaluated, random_inputs, random_kernel_of_positions};
 
     #[test]
     fn pieces_do_what_the_kernel_does() {
@@ -331,7 +319,7 @@ mod tests {
             assert_eq!(pieces.iter().map(stored).sum::<usize>(), stored(&kernel), "seed {seed}");
             pieces.iter().for_each(|piece| piece.verify().unwrap_or_else(|e| panic!("seed {seed}: {e:?}\n{piece}")));
             assert!(
-                outputs(&pieces, &inputs) == outputs(std::slice::from_ref(&kernel), &inputs),
+                evaluated(&pieces, &inputs) == evaluated(std::slice::from_ref(&kernel), &inputs),
                 "seed {seed}\n{kernel}"
             );
         }
@@ -396,7 +384,7 @@ mod tests {
             assert!(!pieces.iter().flat_map(|piece| &piece.insts).any(computes), "{pieces:?}");
             let inputs = random_inputs(&kernel, 1);
             assert!(
-                outputs(&pieces, &inputs) == outputs(std::slice::from_ref(&kernel), &inputs),
+                evaluated(&pieces, &inputs) == evaluated(std::slice::from_ref(&kernel), &inputs),
                 "{shape:?} {slice:?}"
             );
         }
@@ -426,7 +414,7 @@ mod tests {
             let written = pieces(&kernel);
             assert_eq!(written.iter().map(|piece| piece.stores.len()).sum::<usize>(), n_stores, "{other}: {written:?}");
             let inputs = random_inputs(&kernel, 1);
-            assert!(outputs(&written, &inputs) == outputs(&[kernel], &inputs), "{other}");
+            assert!(evaluated(&written, &inputs) == evaluated(&[kernel], &inputs), "{other}");
         }
     }
 

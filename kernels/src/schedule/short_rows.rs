@@ -163,16 +163,12 @@ mod tests {
     use retape_runtime::DType;
 
     use super::*;
-    use crate::ir::random::{random_inputs, random_kernel_of_positions};
-    use crate::ir::{Func1, Param, evaluate};
+    use crate::ir::random::{evaluated, random_inputs, random_kernel_of_positions};
+    use crate::ir::{Func1, Param};
     use crate::schedule::prepared;
 
     fn outputs(kernel: &Kernel, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let written = kernel.params.iter().filter(|param| param.written);
-        let mut outputs: Vec<Vec<u8>> = written.map(|param| vec![0xa5; param.len * param.dtype.size()]).collect();
-        let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
-        evaluate(kernel, &inputs, &mut outputs.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
-        outputs
+        evaluated(std::slice::from_ref(kernel), inputs)
     }
 
     /// Each element of rows of `len` at an index along its row.

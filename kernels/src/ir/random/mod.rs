@@ -12,6 +12,7 @@ use retape_runtime::{DType, Scalar};
 
 use super::{
     Affine, AxisId, Binary, Compare, Func1, Inst, Kernel, KernelBuilder, ParamId, ReductionOp, Stage, Unary, Value,
+    evaluate,
 };
 
 pub use positions::random_kernel_of_positions;
@@ -70,6 +71,17 @@ pub fn random_inputs(kernel: &Kernel, seed: u64) -> Vec<Vec<u8>> {
         elements.flat_map(|bytes| bytes.into_iter().take(p.dtype.size())).collect()
     })
     .collect()
+}
+
+/// The outputs of some kernels over the same parameters, run one after the other.
+pub fn evaluated(kernels: &[Kernel], inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let written = kernels.iter().take(1).flat_map(|kernel| &kernel.params).filter(|param| param.written);
+    let mut outputs: Vec<Vec<u8>> = written.map(|param| vec![0xa5; param.len * param.dtype.size()]).collect();
+    let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
+    for kernel in kernels {
+        evaluate(kernel, &inputs, &mut outputs.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+    }
+    outputs
 }
 
 /// Whether every right way to compute a value gives the same bits, for all values of a kernel; NaN payloads aside.
