@@ -23,7 +23,7 @@
 //! | coordinates | `iota`, `tril`, `triu`, `one_hot` |
 //! | indexing | `take`, `take_along`, `scatter_add`, `scatter_add_along` |
 //! | folds | `sum`, `prod`, `max`, `min`, `all`, `any`, `mean`, `var`, `std`, `logsumexp`, and each with `_keep`; see [`Axes`] |
-//! | cumulative | `cumsum`, `cumprod`, `cummax`, `cummin` |
+//! | cumulative | `cumsum`, `cumprod`, `cummax`, `cummin`, `linear_recurrence` |
 //! | order | `argmax`, `argmin`, `argsort`, `sort`, `top_k`, and descending forms |
 //! | products | `matmul`, `dot`, `outer`; [`einsum`] |
 //! | linear algebra | `cholesky`, `solve_triangular`, `solve_positive_definite`, `logdet_positive_definite`, `diagonal`, `trace` |
@@ -339,6 +339,7 @@ ops! {
     "cumprod" => scan::CumProd,
     "cummax" => scan::CumMax,
     "cummin" => scan::CumMin,
+    "linear_recurrence" => scan::LinearRecurrence,
     "shift" => scan::Shift,
     "argmax" => scan::ArgMax,
     "argmin" => scan::ArgMin,

@@ -1,13 +1,13 @@
-//! Cumulative folds along an axis, and the positions of extremes.
+//! Cumulative folds and linear recurrences along an axis, and the positions of extremes.
 
-use retape_kernels::library::{ArgReduce, Extreme, Scan, ScanKind};
+use retape_kernels::library::{ArgReduce, Extreme, Recurrence, Scan, ScanKind};
 use retape_runtime::DType;
 use smallvec::SmallVec;
 use std::panic::Location;
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
-use super::{AsIndex, Cotangents, Facts, Lowering, Op, OpDef, Sample, Site, TypeError};
+use super::{AsIndex, Cotangents, Facts, Lowering, Op, OpDef, Sample, Site, TensorOrScalar, TypeError};
 use crate::method::method;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -48,6 +48,18 @@ pub struct CumMin {
     pub axis: usize,
 }
 
+/// The states `s[i] = terms[i] + coefficients[i] * s[i - 1]` along an axis, from `s[0] = terms[0]`; the arguments are the
+/// terms and the coefficients.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LinearRecurrence {
+    /// The axis.
+    pub axis: usize,
+    /// Whether to start at the end: `s[i]` then follows from `s[i + 1]`.
+    pub reverse: bool,
+    /// Whether the coefficient is that at the state before, `coefficients[i - 1]`.
+    pub lagging: bool,
+}
+
 /// Elements moved along an axis; zeros move in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shift {
@@ -76,6 +88,7 @@ attributes! {
     CumProd { axis, reverse, exclusive }
     CumMax { axis }
     CumMin { axis }
+    LinearRecurrence { axis, reverse, lagging }
     Shift { axis, distance }
     ArgMax { axis }
     ArgMin { axis }
@@ -137,9 +150,10 @@ impl OpDef for CumProd {
         // their cotangents times the products in between. No division, so that zeros are like other elements.
         let x = &at.args[0];
         let before = Tensor::apply(CumProd { exclusive: true, ..self.clone() }, &[x]);
-        let next = |of: &Tensor| of.shifted(self.axis, if self.reverse { -1 } else { 1 });
-        let ct = if self.exclusive { next(at.ct) } else { at.ct.clone() };
-        Cotangents::of([before * recurrence(&ct, &next(x), self.axis, self.reverse)])
+        let ct =
+            if self.exclusive { at.ct.shifted(self.axis, if self.reverse { -1 } else { 1 }) } else { at.ct.clone() };
+        let back = LinearRecurrence { axis: self.axis, reverse: !self.reverse, lagging: true };
+        Cotangents::of([before * Tensor::apply(back, &[&ct, x])])
     }
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
@@ -160,21 +174,47 @@ impl OpDef for CumProd {
     }
 }
 
-/// The solution of `s[i] = b[i] + a[i] * s[i + 1]` along an axis, from its end (`i - 1`, from its start, if `reverse`).
-///
-/// By doubling: each of the log2(n) rounds composes every step with the one that follows it.
-fn recurrence(b: &Tensor, a: &Tensor, axis: usize, reverse: bool) -> Tensor {
-    let n = b.shape()[axis] as i64;
-    let (mut b, mut a, mut distance) = (b.clone(), a.clone(), 1);
-    while distance < n {
-        let step = if reverse { -distance } else { distance };
-        b = &b + &a * b.shifted(axis, step);
-        distance *= 2;
-        if distance < n {
-            a = &a * a.shifted(axis, step);
-        }
+impl OpDef for LinearRecurrence {
+    fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
+        let ty = check::number_elementwise::<2>(args)?;
+        check::axes(&[self.axis], &ty)?;
+        Ok(ty)
     }
-    b
+
+    fn vjp(&self, at: &Site<'_>) -> Cotangents {
+        // A state gets what comes of it directly, and its coefficient's share of what the next one gets: a recurrence
+        // from the other end, whose coefficients are those at the state that comes before in its order.
+        let LinearRecurrence { axis, reverse, lagging } = *self;
+        let back = LinearRecurrence { axis, reverse: !reverse, lagging: !lagging };
+        let terms = Tensor::apply(back, &[at.ct, &at.args[1]]);
+        let (before, after) = if reverse { (1, -1) } else { (-1, 1) };
+        let coefficients = match lagging {
+            false => &terms * at.output.shifted(axis, before),
+            true => terms.shifted(axis, after) * at.output,
+        };
+        Cotangents::of([terms, coefficients])
+    }
+
+    fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
+        let [outer, len, inner] = split(args[0], self.axis);
+        let LinearRecurrence { reverse, lagging, .. } = *self;
+        Lowering::Library(Recurrence { dtype: args[0].dtype, outer, len, inner, reverse, lagging }.into())
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
+    fn samples() -> Vec<Sample> {
+        let of = |axis, reverse, lagging| {
+            Sample::floats(LinearRecurrence { axis, reverse, lagging }, &[&[4, 6], &[4, 6]], -1.5..1.5)
+        };
+        vec![of(0, false, false), of(1, true, false), of(1, false, true), of(0, true, true)]
+    }
 }
 
 /// Implements [`OpDef`] for a cumulative extreme.
@@ -190,8 +230,9 @@ macro_rules! extremes {
 
             fn vjp(&self, at: &Site<'_>) -> Cotangents {
                 let came = at.args[0].eq(at.output);
-                let carried = (!&came).cast(at.ct.dtype()).shifted(self.axis, 1);
-                let gathered = recurrence(at.ct, &carried, self.axis, false);
+                let carried = (!&came).cast(at.ct.dtype());
+                let back = LinearRecurrence { axis: self.axis, reverse: true, lagging: true };
+                let gathered = Tensor::apply(back, &[at.ct, &carried]);
                 Cotangents::of([came.select(gathered, 0.0)])
             }
 
@@ -327,7 +368,7 @@ impl Tensor {
 
     /// The products of all elements up to each along an axis, counted from the end if negative.
     ///
-    /// The derivative is right for zeros as well; it takes log2(n) passes over the elements for an axis of extent n.
+    /// The derivative is right for zeros as well.
     ///
     /// ```
     /// # use retape::Tensor;
@@ -364,6 +405,27 @@ impl Tensor {
     #[track_caller]
     pub fn cummin(&self, axis: impl AsIndex) -> Tensor {
         self.along_axis("cummin", axis, |axis| CumMin { axis })
+    }
+
+    /// The states of a linear recurrence along an axis, counted from the end if negative: `s[i] = self[i] +
+    /// coefficients[i] * s[i - 1]`, from `s[0] = self[0]`. The coefficients, one number or an array that broadcasts to this
+    /// one, have its dtype, a float or an integer; the first ones are not read.
+    ///
+    /// Moving averages, discounted sums and linear layers with a state are such recurrences. A line is computed in order;
+    /// states of `f32` are kept in `f64` and rounded once per element. The derivative is a recurrence from the other end.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let states = Tensor::from([1.0_f32, 1.0, 1.0]).linear_recurrence(0.5, 0);
+    /// assert_eq!(states.to_vec::<f32>()?, [1.0, 1.5, 1.75]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn linear_recurrence(&self, coefficients: impl TensorOrScalar, axis: impl AsIndex) -> Tensor {
+        let (at, _method) = (Location::caller(), method("linear_recurrence"));
+        let coefficients = coefficients.tensor_like(self, at).broadcast_to(self.shape());
+        let op = |axis| LinearRecurrence { axis, reverse: false, lagging: false };
+        self.over_axis(axis, at, |axis| Tensor::apply_at(op(axis), &[self, &coefficients], at))
     }
 
     /// The position (`i64`) of the first largest element along an axis, which disappears from the shape; of the first

@@ -207,6 +207,11 @@ fn folds() -> Vec<Case> {
         "cumprod" g => g.truth.cumprod(0), g.x.cumprod(2);
         "cummax" g => g.truth.cummax(0), g.x.cummax(2);
         "cummin" g => g.truth.cummin(0), g.x.cummin(2);
+        "linear_recurrence" g =>
+            g.truth.linear_recurrence(&g.truth, 0),
+            g.x.linear_recurrence(0.5, 2),
+            g.x.linear_recurrence(&g.wide, 0),
+            g.half.linear_recurrence(&g.whole, 0);
         "argmax" g => g.truth.argmax(0), g.x.argmax(2), g.empty.argmax(1);
         "argmin" g => g.truth.argmin(0), g.x.argmin(2), g.empty.argmin(1);
     }

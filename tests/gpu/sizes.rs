@@ -181,6 +181,7 @@ fn scans_sorts_and_indices() {
         check(&format!("cumsum {shape:?}"), &x, |x| x[0].cumsum(axis));
         check(&format!("cumprod {shape:?}"), &x, |x| (&x[0] * 1e-3 + 1.0).cumprod(axis));
         check(&format!("cummax {shape:?}"), &x, |x| x[0].cummax(axis));
+        check(&format!("linear_recurrence {shape:?}"), &x, |x| x[0].linear_recurrence(&x[0] * 1e-3 + 0.9, axis));
         check(&format!("sort {shape:?}"), &x, |x| x[0].sort(axis));
         check_exact(&format!("argsort {shape:?}"), &x, |x| x[0].argsort(axis));
         check_exact(&format!("argmax {shape:?}"), &x, |x| x[0].argmax(axis) + x[0].argmin(axis));

@@ -28,6 +28,7 @@ mod philox;
 mod plain;
 mod pool;
 mod print;
+mod recurrence;
 mod rows;
 mod scan;
 mod scatter;
@@ -69,6 +70,7 @@ pub(crate) use micro::{FMA_TASK_FLOPS, fma_task};
 pub use philox::Philox;
 pub use pool::{Pool2d, PoolKind, PoolPass};
 pub use print::{Label, Print, is_muted, set_print_sink, without_prints};
+pub use recurrence::Recurrence;
 pub(crate) use rows::RowPart;
 pub use scan::{Scan, ScanKind};
 pub use scatter::ScatterAdd;
@@ -209,6 +211,7 @@ impl Library {
             Library::Pool2d(x) => (x.dtype, x.flops()),
             Library::Cholesky(x) => (x.dtype, x.flops()),
             Library::TriangularSolve(x) => (x.dtype, x.flops()),
+            Library::Recurrence(x) => (x.dtype, x.flops()),
             Library::Scan(x) => (x.dtype, x.flops()),
             Library::ScatterAdd(x) => (x.dtype, x.flops()),
             Library::ArgReduce(_)
@@ -301,6 +304,7 @@ library! {
     Philox,
     Pool2d,
     Print,
+    Recurrence,
     Scan,
     ScatterAdd,
     Sort,

@@ -202,6 +202,7 @@ fn lower_library(library: &Library, target: Target) -> Result<Launches> {
         Library::Join(kernel) => library::join(kernel, target),
         Library::Philox(kernel) => library::philox(kernel, target),
         Library::Pool2d(kernel) => library::pool(kernel, target),
+        Library::Recurrence(kernel) => library::recurrence(kernel, target),
         Library::Scan(kernel) => library::scan(kernel, target),
         Library::ScatterAdd(kernel) => library::scatter_add(kernel, target),
         Library::Sort(kernel) => library::sort(kernel, target)?,

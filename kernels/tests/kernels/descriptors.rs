@@ -4,7 +4,7 @@
 
 use retape_kernels::library::{
     ArgReduce, Attention, AttentionPass, CastHalf, Cholesky, Collective, CollectiveKind, Conv2d, ConvPass, Extreme,
-    Join, Library, MatMul, MatrixLayout as Strided, Philox, Pool2d, PoolKind, PoolPass, Print, Scan, ScanKind,
+    Join, Library, MatMul, MatrixLayout as Strided, Philox, Pool2d, PoolKind, PoolPass, Print, Recurrence, Scan, ScanKind,
     ScatterAdd, Sort, Token, Transpose, TriangularSolve,
 };
 use retape_kernels::ptx::{self, Target};
@@ -100,6 +100,10 @@ fn scan() -> Scan {
     Scan { dtype: DType::F32, outer: 2, len: 5, inner: 3, kind: ScanKind::Sum, reverse: true, exclusive: false }
 }
 
+fn recurrence() -> Recurrence {
+    Recurrence { dtype: DType::F64, outer: 2, len: 5, inner: 3, reverse: true, lagging: false }
+}
+
 fn scatter() -> ScatterAdd {
     let (dtype, index_dtype) = (DType::F32, DType::I64);
     ScatterAdd { dtype, index_dtype, outer: 2, len: 5, inner: 3, n_indices: 4, along: false, from_zeros: false }
@@ -163,6 +167,8 @@ fn valid() -> Vec<Library> {
         pool_of(PoolKind::Max, PoolPass::Gradient),
         pool_of(PoolKind::Sum, PoolPass::Gradient),
         pool_of(PoolKind::Max, PoolPass::MaxGather),
+        recurrence().into(),
+        Recurrence { dtype: DType::I64, lagging: true, ..recurrence() }.into(),
         scan().into(),
         Scan { dtype: DType::U8, kind: ScanKind::Max, exclusive: true, ..scan() }.into(),
         scatter().into(),
@@ -205,6 +211,8 @@ fn refused() -> Vec<(Library, String)> {
         (Transpose::contiguous(DType::F32, [2, THIRD, 3]).into(), text(THIRD)),
         (Transpose { offset: far, ..Transpose::contiguous(DType::F32, [1, 2, 3]) }.into(), "[0, 0, 0, 0, 3]".into()),
         (Transpose { strides: [0, 0, 0, 0, far], ..Transpose::contiguous(DType::F32, [1, 3, 3]) }.into(), text(far)),
+        (Recurrence { outer: THIRD, len: 3, inner: 1, ..recurrence() }.into(), text(THIRD)),
+        (Recurrence { dtype: DType::F16, ..recurrence() }.into(), "f16".into()),
         (Scan { outer: THIRD, len: 3, inner: 1, ..scan() }.into(), text(THIRD)),
         (Scan { outer: 0, len: half, inner: half, ..scan() }.into(), text(half)),
         (Scan { dtype: DType::Bool, ..scan() }.into(), "bool".into()),

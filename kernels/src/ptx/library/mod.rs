@@ -28,7 +28,7 @@ pub(super) use cholesky::cholesky;
 pub(super) use join::join;
 pub(super) use philox::philox;
 pub(super) use pool::pool;
-pub(super) use scan::scan;
+pub(super) use scan::{recurrence, scan};
 pub(super) use scatter::scatter_add;
 pub(super) use sort::sort;
 pub(super) use transpose::transpose;

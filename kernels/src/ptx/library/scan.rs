@@ -1,13 +1,20 @@
-//! Scans: a thread per line where there are many lines or short ones, else a block per line or part of one.
+//! Scans and linear recurrences: a thread per line where there are many lines or short ones, else a block per line or
+//! part of one.
 //!
 //! A thread folds its line from the start, as the CPU does. A block goes through its line in tiles: each thread folds
 //! `RUN` neighbours from the start, a warp scans the threads' totals by doubling distances, the totals of the warps
 //! before and of the tiles before are folded from the start, and the results are prefix after prefix combined in that
 //! order. Few long lines are cut into parts: totals of all parts, a scan of these, and the parts again from there.
 //! Sums start from -0 and products from 1, which change no bit of what follows.
+//!
+//! The elements of a recurrence are steps `s -> term + coefficient * s`, and one step after another is such a step as
+//! well (G. E. Blelloch, "Prefix sums and their applications", 1990, section 1.4). Where the coefficients of several
+//! steps overflow in their product, states behind are infinite or NaN.
+
+use smallvec::{SmallVec, smallvec};
 
 use super::{BLOCK, KernelWriter, NumberType, Order, aligned, blocks};
-use crate::library::{Scan, ScanKind};
+use crate::library::{Recurrence, Scan, ScanKind};
 use crate::ptx::{Argument, Class, Launch, Launches, Reg, Target};
 
 /// Neighbours that a thread of a block folds.
@@ -24,60 +31,39 @@ const AHEAD: usize = 8;
 /// The launches of [`Scan`].
 pub(in crate::ptx) fn scan(kernel: &Scan, target: Target) -> Launches {
     let Scan { dtype, outer, len, inner, kind, reverse, exclusive } = *kernel;
-    let lines = outer * inner;
-    if lines * len == 0 {
-        return Launches::default();
-    }
     let number = NumberType(dtype);
     let sum = match kind {
         ScanKind::Sum | ScanKind::Prod => number.wide(),
         ScanKind::Max | ScanKind::Min => number,
     };
-    let whole = ScanPass {
-        kind,
-        from: number,
-        sum,
-        outer,
-        len,
-        inner,
-        reverse,
-        exclusive,
-        part: len,
-        starts: false,
-        stored: Stored::Line(number),
-    };
-    let (x, out) = (Argument::Operand(0), Argument::Operand(1));
-    if len <= SHORT || (inner >= 32 && lines >= 8 * ENOUGH_LINES) {
-        return Launches { launches: vec![whole.by_threads(target, &[x, out])], scratch: 0 };
-    }
-    if lines >= ENOUGH_LINES || len < 4 * PART {
-        return Launches { launches: vec![whole.by_blocks(target, &[x, out])], scratch: 0 };
-    }
-    let parts = len.div_ceil(PART);
-    let bytes = aligned(lines * parts * sum.size());
-    let (totals, starts) = (Argument::Scratch(0), Argument::Scratch(bytes));
-    let first = ScanPass { part: PART, stored: Stored::Total, ..whole };
-    let second = ScanPass {
-        from: sum,
-        outer: lines,
-        len: parts,
-        inner: 1,
-        reverse: false,
-        exclusive: true,
-        part: parts,
-        stored: Stored::Starts,
-        ..whole
-    };
-    let third = ScanPass { part: PART, starts: true, ..whole };
-    Launches {
-        launches: vec![
-            first.by_blocks(target, &[x, totals]),
-            second.by_blocks(target, &[totals, starts]),
-            third.by_blocks(target, &[x, out, starts]),
-        ],
-        scratch: 2 * bytes,
-    }
+    let (fold, stored) = (Fold::Scan(kind), Stored::Line(number));
+    let whole =
+        ScanPass { fold, from: number, sum, outer, len, inner, reverse, exclusive, part: len, starts: false, stored };
+    whole.launches(target)
 }
+
+/// The launches of [`Recurrence`].
+pub(in crate::ptx) fn recurrence(kernel: &Recurrence, target: Target) -> Launches {
+    let Recurrence { dtype, outer, len, inner, reverse, lagging } = *kernel;
+    let number = NumberType(dtype);
+    let (fold, stored) = (Fold::Recurrence { lagging }, Stored::Line(number));
+    let (sum, exclusive, starts) = (number.wide(), false, false);
+    let whole = ScanPass { fold, from: number, sum, outer, len, inner, reverse, exclusive, part: len, starts, stored };
+    whole.launches(target)
+}
+
+/// The operation that is accumulated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fold {
+    Scan(ScanKind),
+    /// A step of a recurrence after those before; the coefficient may be that at the element before.
+    Recurrence {
+        lagging: bool,
+    },
+}
+
+/// Accumulated elements: their fold, or the term and the coefficient of the steps of a recurrence together.
+type Prefix = SmallVec<[Reg; 2]>;
 
 /// The results that a pass stores.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,9 +77,11 @@ enum Stored {
 }
 
 /// A pass over lines, each cut into parts.
+///
+/// Its parameters are the inputs, the outputs, and the starts of the parts if there are any.
 #[derive(Clone, Copy)]
 struct ScanPass {
-    kind: ScanKind,
+    fold: Fold,
     from: NumberType,
     /// The type of the accumulator.
     sum: NumberType,
@@ -103,7 +91,7 @@ struct ScanPass {
     reverse: bool,
     exclusive: bool,
     part: usize,
-    /// Whether the third parameter says what the parts start from.
+    /// Whether the last parameter says what the parts start from.
     starts: bool,
     stored: Stored,
 }
@@ -113,6 +101,59 @@ impl ScanPass {
         self.outer * self.inner
     }
 
+    /// The inputs, and the values of an accumulated element.
+    fn n_inputs(&self) -> usize {
+        match self.fold {
+            Fold::Scan(_) => 1,
+            Fold::Recurrence { .. } => 2,
+        }
+    }
+
+    /// The launches of a pass over whole lines.
+    fn launches(self, target: Target) -> Launches {
+        let (whole, lines, n_inputs) = (self, self.lines(), self.n_inputs());
+        if lines * self.len == 0 {
+            return Launches::default();
+        }
+        let operands: Vec<Argument> = (0..=n_inputs).map(Argument::Operand).collect();
+        if self.len <= SHORT || (self.inner >= 32 && lines >= 8 * ENOUGH_LINES) {
+            return Launches { launches: vec![whole.by_threads(target, &operands)], scratch: 0 };
+        }
+        if lines >= ENOUGH_LINES || self.len < 4 * PART {
+            return Launches { launches: vec![whole.by_blocks(target, &operands)], scratch: 0 };
+        }
+        let parts = self.len.div_ceil(PART);
+        let bytes = aligned(lines * parts * self.sum.size());
+        let scratch = |n: usize| Argument::Scratch(n * bytes);
+        let (inputs, totals) = (&operands[..n_inputs], (0..n_inputs).map(scratch).collect::<Vec<_>>());
+        let starts = [scratch(n_inputs)];
+        let first = ScanPass { part: PART, stored: Stored::Total, ..whole };
+        let second = ScanPass {
+            fold: match self.fold {
+                Fold::Scan(kind) => Fold::Scan(kind),
+                Fold::Recurrence { .. } => Fold::Recurrence { lagging: false },
+            },
+            from: self.sum,
+            outer: lines,
+            len: parts,
+            inner: 1,
+            reverse: false,
+            exclusive: true,
+            part: parts,
+            stored: Stored::Starts,
+            ..whole
+        };
+        let third = ScanPass { part: PART, starts: true, ..whole };
+        Launches {
+            launches: vec![
+                first.by_blocks(target, &[inputs, &totals].concat()),
+                second.by_blocks(target, &[&totals, &starts[..]].concat()),
+                third.by_blocks(target, &[&operands, &starts[..]].concat()),
+            ],
+            scratch: (n_inputs + 1) * bytes,
+        }
+    }
+
     fn code(&self, name: &str, target: Target, block: u32, n_params: usize) -> KernelWriter {
         // Positions run beyond the end of a line by a tile at most.
         let largest = (self.lines() * self.len).max(self.len + 2 * PART).max(self.lines() + BLOCK as usize);
@@ -120,22 +161,39 @@ impl ScanPass {
     }
 
     /// The neutral element, which changes nothing when it comes before a value.
-    fn nothing(&self, c: &mut KernelWriter) -> Reg {
-        c.constant(match self.kind {
-            ScanKind::Sum => self.sum.nothing(),
-            ScanKind::Prod => self.sum.small(1),
-            ScanKind::Max => self.sum.lowest(),
-            ScanKind::Min => self.sum.highest(),
-        })
+    fn nothing(&self, c: &mut KernelWriter) -> Prefix {
+        let value = c.constant(match self.fold {
+            Fold::Scan(ScanKind::Sum) | Fold::Recurrence { .. } => self.sum.nothing(),
+            Fold::Scan(ScanKind::Prod) => self.sum.small(1),
+            Fold::Scan(ScanKind::Max) => self.sum.lowest(),
+            Fold::Scan(ScanKind::Min) => self.sum.highest(),
+        });
+        match self.fold {
+            Fold::Scan(_) => smallvec![value],
+            Fold::Recurrence { .. } => smallvec![value, c.constant(self.sum.small(1))],
+        }
     }
 
-    fn combine(&self, c: &mut KernelWriter, before: Reg, value: Reg) -> Reg {
-        match self.kind {
-            ScanKind::Sum => c.plus(self.sum, before, value),
-            ScanKind::Prod => c.times(self.sum, before, value),
-            ScanKind::Max => c.extreme(Order::Greater, self.sum, before, value),
-            ScanKind::Min => c.extreme(Order::Less, self.sum, before, value),
+    /// The result of accumulated elements after the result `before`.
+    fn advance(&self, c: &mut KernelWriter, before: Reg, value: &Prefix) -> Reg {
+        match self.fold {
+            Fold::Scan(ScanKind::Sum) => c.plus(self.sum, before, value[0]),
+            Fold::Scan(ScanKind::Prod) => c.times(self.sum, before, value[0]),
+            Fold::Scan(ScanKind::Max) => c.extreme(Order::Greater, self.sum, before, value[0]),
+            Fold::Scan(ScanKind::Min) => c.extreme(Order::Less, self.sum, before, value[0]),
+            Fold::Recurrence { .. } => {
+                let carried = c.times(self.sum, value[1], before);
+                c.plus(self.sum, value[0], carried)
+            }
         }
+    }
+
+    fn combine(&self, c: &mut KernelWriter, before: &Prefix, value: &Prefix) -> Prefix {
+        let mut both: Prefix = smallvec![self.advance(c, before[0], value)];
+        if let (Some(&before), Some(&value)) = (before.get(1), value.get(1)) {
+            both.push(c.times(self.sum, before, value));
+        }
+        both
     }
 
     /// The element of the arrays at place `i` of a line in the order of accumulation.
@@ -162,6 +220,23 @@ impl ScanPass {
         if self.from == self.sum { value } else { c.widened(self.from, value) }
     }
 
+    /// What is accumulated at place `i` of a line. The first state of a recurrence is its term: its coefficient is none.
+    fn value(&self, c: &mut KernelWriter, inputs: &[Reg], origin: Reg, (i, element): (Reg, Reg)) -> Prefix {
+        let value = self.load(c, inputs[0], element);
+        let Fold::Recurrence { lagging } = self.fold else { return smallvec![value] };
+        let is_first = c.test("eq", i, 0);
+        let of_coefficient = if lagging {
+            let before = c.sub(i, 1);
+            let place = c.select(is_first, i, before);
+            self.element(c, origin, place)
+        } else {
+            element
+        };
+        let found = self.load(c, inputs[1], of_coefficient);
+        let none = c.constant(self.sum.small(0));
+        smallvec![value, c.select(is_first, none, found)]
+    }
+
     /// Stores the result at place `i` from what is accumulated before and with its element.
     fn store(&self, c: &mut KernelWriter, out: Reg, (i, element): (Reg, Reg), before: Reg, with: Reg) {
         let mut value = if self.exclusive { before } else { with };
@@ -169,7 +244,11 @@ impl ScanPass {
             Stored::Line(number) => number,
             Stored::Starts | Stored::Total => self.sum,
         };
-        if self.kind == ScanKind::Sum && self.exclusive && self.stored != Stored::Starts && self.sum.is_float() {
+        if self.fold == Fold::Scan(ScanKind::Sum)
+            && self.exclusive
+            && self.stored != Stored::Starts
+            && self.sum.is_float()
+        {
             let unit = c.constant(self.sum.small(0));
             let is_first = c.test("eq", i, 0);
             value = c.select(is_first, unit, value);
@@ -181,15 +260,20 @@ impl ScanPass {
         c.store(number, to, 0, value);
     }
 
+    /// The inputs among the parameters.
+    fn inputs(&self, c: &mut KernelWriter) -> Prefix {
+        (0..self.n_inputs()).map(|input| c.param(input)).collect()
+    }
+
     /// A thread per line.
     fn by_threads(&self, target: Target, arguments: &[Argument]) -> Launch {
         let mut c = self.code("scan_lines", target, BLOCK, arguments.len());
         let line = c.global_thread(BLOCK);
         let exists = c.test("lt", line, self.lines());
         c.if_then(exists, |c| {
-            let (x, out) = (c.param(0), c.param(1));
+            let (inputs, out) = (self.inputs(c), c.param(self.n_inputs()));
             let origin = self.origin(c, line);
-            let total = self.nothing(c);
+            let total = self.nothing(c)[0];
             let run = |c: &mut KernelWriter, i: Reg, n: usize| {
                 let places: Vec<(Reg, Reg)> = (0..n)
                     .map(|n| {
@@ -197,9 +281,9 @@ impl ScanPass {
                         (i, self.element(c, origin, i))
                     })
                     .collect();
-                let values: Vec<Reg> = places.iter().map(|(_, element)| self.load(c, x, *element)).collect();
+                let values: Vec<Prefix> = places.iter().map(|&place| self.value(c, &inputs, origin, place)).collect();
                 for (place, value) in places.into_iter().zip(values) {
-                    let next = self.combine(c, total, value);
+                    let next = self.advance(c, total, &value);
                     self.store(c, out, place, total, next);
                     c.set(total, next);
                 }
@@ -228,27 +312,29 @@ impl ScanPass {
         let end = c.min(end, self.len);
         let before = self.nothing(&mut c);
         if self.starts {
-            let starts = c.param(2);
+            let starts = c.param(arguments.len() - 1);
             let from = c.at(starts, block, self.sum.size());
             let value = c.load(self.sum, from, 0);
-            c.set(before, value);
+            c.set(before[0], value);
         }
-        let tile = WarpSlots::new(&mut c, threads, self.sum);
-        c.count(start, end, threads * RUN, |c, first| self.tile(c, &tile, (origin, first, end), before));
+        let tile = WarpSlots::new(&mut c, threads, self.sum, self.n_inputs());
+        c.count(start, end, threads * RUN, |c, first| self.tile(c, &tile, (origin, first, end), &before));
         if self.stored == Stored::Total {
-            let out = c.param(1);
             let is_first = c.test("eq", tile.thread, 0);
             c.if_then(is_first, |c| {
-                let to = c.at(out, block, self.sum.size());
-                c.store(self.sum, to, 0, before);
+                for (n, &value) in before.iter().enumerate() {
+                    let out = c.param(self.n_inputs() + n);
+                    let to = c.at(out, block, self.sum.size());
+                    c.store(self.sum, to, 0, value);
+                }
             });
         }
         c.launch(self.lines() * parts, threads as u32, arguments)
     }
 
     /// Scans the elements of a tile from `first` on, and adds their total to `before`.
-    fn tile(&self, c: &mut KernelWriter, tile: &WarpSlots, (origin, first, end): (Reg, Reg, Reg), before: Reg) {
-        let (x, out) = (c.param(0), c.param(1));
+    fn tile(&self, c: &mut KernelWriter, tile: &WarpSlots, (origin, first, end): (Reg, Reg, Reg), before: &Prefix) {
+        let (inputs, out) = (self.inputs(c), c.param(self.n_inputs()));
         let thread = c.widen(tile.thread);
         let own = c.mad(thread, RUN, first);
         let mut run = Vec::new();
@@ -258,49 +344,57 @@ impl ScanPass {
             let value = self.nothing(c);
             let element = self.element(c, origin, i);
             c.if_then(exists, |c| {
-                let found = self.load(c, x, element);
-                c.set(value, found);
+                let found = self.value(c, &inputs, origin, (i, element));
+                value.iter().zip(found).for_each(|(&value, found)| c.set(value, found));
             });
             run.push((i, element, exists, value));
         }
-        let own_total = run.iter().map(|run| run.3).reduce(|a, b| self.combine(c, a, b));
-        let total = own_total.map_or(before, |own| c.copy(own));
+        let own_total = run.iter().map(|run| run.3.clone()).reduce(|a, b| self.combine(c, &a, &b));
+        let total = own_total.unwrap_or_default();
+        let total: Prefix = total.into_iter().map(|own| c.copy(own)).collect();
         for distance in [1, 2, 4, 8, 16] {
-            let other = c.shuffle("up", total, distance);
-            let next = self.combine(c, other, total);
+            let other: Prefix = total.iter().map(|&total| c.shuffle("up", total, distance)).collect();
+            let next = self.combine(c, &other, &total);
             let is_beyond = c.test("ge", tile.lane, distance);
-            c.select_into(total, is_beyond, next, total);
+            total.iter().zip(next).for_each(|(&total, next)| c.select_into(total, is_beyond, next, total));
         }
         let is_last = c.test("eq", tile.lane, 31);
-        c.if_then(is_last, |c| c.store_shared(self.sum, tile.own_slot, 0, total));
-        let inside = c.shuffle("up", total, 1);
+        c.if_then(is_last, |c| {
+            for (n, &total) in total.iter().enumerate() {
+                c.store_shared(self.sum, tile.own_slot, n * tile.row(self.sum), total);
+            }
+        });
+        let inside: Prefix = total.iter().map(|&total| c.shuffle("up", total, 1)).collect();
         let nothing = self.nothing(c);
         let is_first = c.test("eq", tile.lane, 0);
-        c.select_into(inside, is_first, nothing, inside);
+        for (&inside, nothing) in inside.iter().zip(nothing) {
+            c.select_into(inside, is_first, nothing, inside);
+        }
         c.barrier();
-        let prefix = c.copy(before);
+        let prefix = c.copy(before[0]);
         for warp in 0..tile.warps {
-            let of_warp = c.load_shared(self.sum, tile.slots, warp * self.sum.size());
-            let next = self.combine(c, prefix, of_warp);
+            let slot = |n: usize| n * tile.row(self.sum) + warp * self.sum.size();
+            let of_warp: Prefix = (0..before.len()).map(|n| c.load_shared(self.sum, tile.slots, slot(n))).collect();
+            let next = self.advance(c, prefix, &of_warp);
             let is_before = c.test("gt", tile.warp, warp);
             c.select_into(prefix, is_before, next, prefix);
-            let next = self.combine(c, before, of_warp);
-            c.set(before, next);
+            let next = self.combine(c, before, &of_warp);
+            before.iter().zip(next).for_each(|(&before, next)| c.set(before, next));
         }
         c.barrier();
         if self.stored == Stored::Total {
             return;
         }
-        let mut sum = self.combine(c, prefix, inside);
+        let mut sum = self.advance(c, prefix, &inside);
         for (i, element, exists, value) in run {
-            let next = self.combine(c, sum, value);
+            let next = self.advance(c, sum, &value);
             c.if_then(exists, |c| self.store(c, out, (i, element), sum, next));
             sum = next;
         }
     }
 }
 
-/// The state shared by the threads of a block: a slot per warp.
+/// The state shared by the threads of a block: for each value of an accumulated element a row with a slot per warp.
 struct WarpSlots {
     thread: Reg,
     lane: Reg,
@@ -311,13 +405,18 @@ struct WarpSlots {
 }
 
 impl WarpSlots {
-    fn new(c: &mut KernelWriter, threads: usize, sum: NumberType) -> WarpSlots {
+    fn new(c: &mut KernelWriter, threads: usize, sum: NumberType, n_values: usize) -> WarpSlots {
         let warps = threads / 32;
         let thread = c.thread();
         debug_assert_eq!(thread.class, Class::B32);
         let (warp, lane) = c.div_rem(thread, 32);
-        let slots = c.shared_memory("totals", warps * sum.size());
+        let slots = c.shared_memory("totals", n_values * warps * sum.size());
         let own_slot = c.shared_at(slots, warp, sum.size());
         WarpSlots { thread, lane, warp, warps, slots, own_slot }
+    }
+
+    /// The bytes of a row.
+    fn row(&self, sum: NumberType) -> usize {
+        self.warps * sum.size()
     }
 }

@@ -1,8 +1,8 @@
 //! The descriptors that are tested: every kernel, dtype and path, with shapes at the edges of blocks and tiles.
 
 use retape_kernels::library::{
-    ArgReduce, CastHalf, Cholesky, Extreme, Join, Library, Philox, Pool2d, PoolKind, PoolPass, Scan, ScanKind,
-    ScatterAdd, Sort, Transpose, TriangularSolve,
+    ArgReduce, CastHalf, Cholesky, Extreme, Join, Library, Philox, Pool2d, PoolKind, PoolPass, Recurrence,
+    Scan, ScanKind, ScatterAdd, Sort, Transpose, TriangularSolve,
 };
 use retape_runtime::{DType, Shape};
 
@@ -144,6 +144,34 @@ pub(crate) fn long_scan() -> Vec<Library> {
     ] {
         for [outer, len, inner] in [[1, 16_389, 1], [32, 35, 64]] {
             all.push(Scan { dtype, outer, len, inner, kind, reverse, exclusive }.into());
+        }
+    }
+    all
+}
+
+/// Recurrences by the same paths.
+pub(crate) fn recurrence() -> Vec<Library> {
+    let shapes = [
+        [2, 0, 3],
+        [0, 3, 3],
+        [3, 1, 2],
+        [2, 21, 5],
+        [3, 33, 1],
+        [1, 200, 3],
+        [2, 1100, 1],
+        [1, 2500, 1],
+        [1, 16_389, 1],
+        [32, 35, 64],
+    ];
+    let mut all = vec![];
+    for dtype in NUMBERS {
+        for flags in 0..4 {
+            let [reverse, lagging] = [flags & 1 != 0, flags & 2 != 0];
+            for [outer, len, inner] in shapes {
+                if outer * len * inner < 10_000 || dtype == DType::F32 {
+                    all.push(Recurrence { dtype, outer, len, inner, reverse, lagging }.into());
+                }
+            }
         }
     }
     all

@@ -88,6 +88,7 @@ impl Mood {
         match kernel {
             Library::Scan(scan) if scan.len > MANY && scan.kind == ScanKind::Prod => Mood::NearOne,
             Library::Scan(scan) if scan.len > MANY => Mood::Calm,
+            Library::Recurrence(recurrence) if recurrence.len > MANY => Mood::NearOne,
             Library::ArgReduce(search) if search.len > MANY => Mood::Calm,
             Library::ScatterAdd(scatter) if scatter.n_indices > MANY => Mood::Calm,
             _ => Mood::Wild,

@@ -28,6 +28,11 @@ fn tolerance(kernel: &Library) -> f64 {
             DType::F32 => 1.2e-7,
             _ => 0.0,
         },
+        Library::Recurrence(recurrence) => match recurrence.dtype {
+            DType::F64 => 1e-12,
+            DType::F32 => 1.2e-7,
+            _ => 0.0,
+        },
         _ => 0.0,
     }
 }
@@ -137,6 +142,11 @@ fn pool() {
 #[test]
 fn scan() {
     check_all(5, |_| cases::scan());
+}
+
+#[test]
+fn recurrence() {
+    check_all(12, |_| cases::recurrence());
 }
 
 #[test]
