@@ -140,6 +140,15 @@ impl Recurrence {
     fn blocks<T: Number>(&self, inputs: [&[T]; 2], out: &mut [T]) {
         let (len, inner) = (self.len, self.inner);
         let block = len * inner;
+        macro_rules! few {
+            ($($len:literal)*) => {
+                match [inner, len] {
+                    $([1, $len] => return self.lines::<T, $len>(inputs, out),)*
+                    _ => {}
+                }
+            };
+        }
+        few!(2 3 4);
         if inner == 1 {
             let whole = out.len() / (CHAINS * len) * (CHAINS * len);
             for at in (0..whole).step_by(CHAINS * len) {
@@ -160,6 +169,22 @@ impl Recurrence {
             }
             for at in whole..first + inner {
                 self.chains::<T, 1>([1, inner], inputs.map(|x| &x[at..]), &mut out[at..]);
+            }
+        }
+    }
+
+    /// The states of lines of `LEN` elements that lie one after the other.
+    #[inline(always)]
+    fn lines<T: Number, const LEN: usize>(&self, inputs: [&[T]; 2], out: &mut [T]) {
+        let [terms, coefficients] = inputs.map(|x| x.as_chunks::<LEN>().0);
+        for ((terms, coefficients), out) in terms.iter().zip(coefficients).zip(out.as_chunks_mut::<LEN>().0) {
+            let row = |i: usize| if self.reverse { LEN - 1 - i } else { i };
+            let mut state = terms[row(0)].widen();
+            out[row(0)] = terms[row(0)];
+            for i in 1..LEN {
+                let by = coefficients[row(if self.lagging { i - 1 } else { i })];
+                state = terms[row(i)].widen().plus(by.widen().times(state));
+                out[row(i)] = T::narrow(state);
             }
         }
     }
@@ -229,7 +254,7 @@ mod tests {
             for flags in 0..4 {
                 let [reverse, lagging] = [flags & 1 != 0, flags & 2 != 0];
                 for _ in 0..30 {
-                    let (outer, len) = (draw.below(20), [0, 1, 2, 3, 4, 9, 60][draw.below(7)]);
+                    let (outer, len) = (draw.below(20), [0, 1, 2, 3, 4, 7, 8, 9, 60][draw.below(9)]);
                     let inner = [0, 1, 1, 3, 6, 9, 40][draw.below(7)];
                     assert_twins(&Recurrence { dtype, outer, len, inner, reverse, lagging }.into(), &mut draw);
                 }

@@ -202,6 +202,15 @@ impl Scan {
         combine: impl Fn(T::Wide, T::Wide) -> T::Wide,
     ) {
         let (len, inner) = (self.len, self.inner);
+        macro_rules! few {
+            ($($len:literal)*) => {
+                match [inner, len] {
+                    $([1, $len] => return self.scan_few::<T, $len, EXCLUSIVE>(x, out, unit, combine),)*
+                    _ => {}
+                }
+            };
+        }
+        few!(2 3 4 5 6 7 8);
         if inner == 1 {
             let group = CHAINS * len;
             for (x, out) in x.chunks(group).zip(out.chunks_mut(group)) {
@@ -226,6 +235,30 @@ impl Scan {
             }
             for at in whole..inner {
                 self.scan_chains::<T, 1, EXCLUSIVE>([1, inner], &x[at..], &mut out[at..], unit, &combine);
+            }
+        }
+    }
+
+    /// Scans lines of `LEN` elements that lie one after the other.
+    #[inline(always)]
+    fn scan_few<T: Number, const LEN: usize, const EXCLUSIVE: bool>(
+        &self,
+        x: &[T],
+        out: &mut [T],
+        unit: T::Wide,
+        combine: impl Fn(T::Wide, T::Wide) -> T::Wide,
+    ) {
+        for (x, out) in x.as_chunks::<LEN>().0.iter().zip(out.as_chunks_mut::<LEN>().0) {
+            let mut total = unit;
+            for i in 0..LEN {
+                let at = if self.reverse { LEN - 1 - i } else { i };
+                let next = if i == 0 { x[at].widen() } else { combine(total, x[at].widen()) };
+                out[at] = match (EXCLUSIVE, i) {
+                    (true, _) => T::narrow(total),
+                    (false, 0) => x[at],
+                    (false, _) => T::narrow(next),
+                };
+                total = next;
             }
         }
     }
@@ -400,7 +433,7 @@ mod tests {
         let mut draw = Draw::new(6);
         each(|dtype, kind, reverse, exclusive| {
             for _ in 0..10 {
-                let (outer, len) = (draw.below(20), [0, 1, 2, 3, 4, 9, 60][draw.below(7)]);
+                let (outer, len) = (draw.below(20), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 60][draw.below(11)]);
                 let inner = [0, 1, 1, 3, 6, 9, 40][draw.below(7)];
                 assert_twins(&Scan { dtype, outer, len, inner, kind, reverse, exclusive }.into(), &mut draw);
             }

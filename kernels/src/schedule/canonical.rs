@@ -69,7 +69,7 @@ fn without_empty_reductions(mut kernel: Kernel) -> Kernel {
     with_axes(kernel, &order)
 }
 
-fn without_units(kernel: Kernel) -> Kernel {
+pub(super) fn without_units(kernel: Kernel) -> Kernel {
     let order: Vec<usize> = (0..kernel.axes.len()).filter(|&a| kernel.axes[a].extent != 1).collect();
     with_axes(kernel, &order)
 }

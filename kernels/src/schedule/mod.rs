@@ -7,6 +7,7 @@
 
 mod canonical;
 mod cold;
+mod extremes;
 mod form;
 mod in_turn;
 mod interleaved;
@@ -24,6 +25,7 @@ use std::ops::RangeInclusive;
 use retape_runtime::DType;
 use smallvec::SmallVec;
 
+use self::extremes::with_minima;
 use crate::expand::{expand, expand_quotients};
 use crate::ir::{Inst, Kernel, Stage};
 use crate::simplify::{simplify, simplify_coordinates};
@@ -145,7 +147,7 @@ pub(crate) fn schedule(kernel: &Kernel) -> Schedule {
     let mut schedule = settled(kernel);
     for nest in &mut schedule.nests {
         if has_sums(kernel) {
-            nest.kernel = expand_quotients(&simplify_coordinates(&nest.kernel));
+            nest.kernel = with_minima(expand_quotients(&simplify_coordinates(&nest.kernel)));
         }
     }
     schedule

@@ -11,13 +11,13 @@
 
 use std::cmp::Ordering;
 
-use super::canonical::{affine, over_axes, with_next_axis};
+use super::canonical::{affine, over_axes, with_next_axis, without_units};
 use super::in_turn::with_axes_in_turn;
 use super::interleaved::MOST_WAYS;
 use super::short_rows::without_short_rows;
 use super::written_out::{MOST_INSTS, accesses, written_out};
 use super::{MIN_VECTOR_EXTENT, NEAR};
-use crate::ir::{Affine, Axis, AxisId, Binary, Compare, Inst, Kernel, KernelBuilder, ValueId, operation};
+use crate::ir::{Affine, Axis, AxisId, Binary, Compare, Inst, Kernel, KernelBuilder, Store, ValueId, operation};
 use crate::simplify::{AffineValue, bounds, built, simplify_around_coordinates};
 
 /// The fewest points that are worth more than one nest.
@@ -47,7 +47,7 @@ pub(crate) fn pieces(kernel: &Kernel) -> Vec<Kernel> {
     let is_worth = kernel.kept_len() >= MIN_POINTS;
     let pieces = is_worth.then(|| cut_kernel(kernel)).flatten().unwrap_or_else(|| vec![kernel.clone()]);
     let rows_of = |piece| {
-        let piece = with_axes_in_turn(piece);
+        let piece = without_units(with_axes_in_turn(piece));
         with_scalar_row_written_out(&piece).unwrap_or_else(|| without_short_rows(piece))
     };
     pieces.into_iter().map(rows_of).collect()
@@ -58,7 +58,7 @@ pub(crate) fn pieces(kernel: &Kernel) -> Vec<Kernel> {
 fn with_scalar_row_written_out(kernel: &Kernel) -> Option<Kernel> {
     let last = kernel.axes.len().checked_sub(1).filter(|&last| last > 0)?;
     let is_plain = !kernel.axes.iter().any(|axis| axis.reduced);
-    let is_scalar = kernel.axes[last].extent < MIN_VECTOR_EXTENT;
+    let is_scalar = kernel.axes[last].extent <= MIN_VECTOR_EXTENT;
     let is_of_rows = |(_, at): (usize, &Affine)| match [at.stride(last - 1), at.stride(last)] {
         [of_row, 0] => of_row != 0,
         [0, 1] => (0..last - 1).any(|axis| at.stride(axis) != 0),
@@ -131,17 +131,23 @@ fn with_row_written_out(kernel: &Kernel, cut: Cut) -> Option<Kernel> {
     written_row(&kernel, row)
 }
 
-/// The kernel with rows written out, if they lie side by side in vectors then.
+/// The kernel with rows written out, if they lie side by side in vectors then; a few of them that follow each other, as those
+/// of a repeated row do, are one row.
 fn written_row(kernel: &Kernel, row: usize) -> Option<Kernel> {
     let extent = kernel.axes[row].extent;
     let is_small = kernel.insts.len() as u64 * extent as u64 <= MOST_INSTS;
     let is_word = kernel.params.iter().all(|param| param.dtype.size() == 4);
-    let is_row = kernel.stores.iter().all(|store| store.at.stride(row) == 1);
-    let is_short = (2..=MOST_WAYS).contains(&extent) && kernel.kept_len() / extent >= MIN_ROWS;
+    // The stores of each parameter are a row already, of which the axis has several.
+    let stored = |store: &Store| kernel.stores.iter().filter(|other| other.param == store.param).count();
+    let is_row = kernel.stores.iter().all(|store| store.at.stride(row) == stored(store) as i64);
+    let longest = kernel.stores.iter().map(|store| stored(store) * extent).max();
+    let is_short = extent >= 2 && longest? <= MOST_WAYS && kernel.kept_len() / extent >= MIN_ROWS;
     (row > 0 && is_small && is_word && is_row && is_short).then_some(())?;
     let written = joined(simplify_around_coordinates(&written_out(kernel, row)));
-    let has_lanes = written.axes.last().is_some_and(|rows| rows.extent >= MIN_LANES);
-    (has_lanes && is_by_whole_rows(&written)).then_some(written)
+    let rows = written.axes.len().checked_sub(1)?;
+    let is_by_rows = || (written.axes[rows].extent >= MIN_LANES && is_by_whole_rows(&written)).then(|| written.clone());
+    let has_few = written.axes[rows].extent < MIN_LANES;
+    has_few.then(|| written_row(&written, rows)).flatten().or_else(is_by_rows)
 }
 
 /// Whether all elements between those that a parameter has at neighbouring points of the last axis are accessed, or they

@@ -4,8 +4,8 @@
 
 use retape_kernels::library::{
     ArgReduce, Attention, AttentionPass, CastHalf, Cholesky, Collective, CollectiveKind, Conv2d, ConvPass, Extreme,
-    Join, Library, MatMul, MatrixLayout as Strided, Philox, Pool2d, PoolKind, PoolPass, Print, Recurrence, Scan, ScanKind,
-    ScatterAdd, Sort, Token, Transpose, TriangularSolve,
+    Join, Library, MatMul, MatrixLayout as Strided, Philox, Pool2d, PoolKind, PoolPass, Print, Recurrence, Scan,
+    ScanKind, ScatterAdd, Sort, Token, Transpose, TriangularSolve,
 };
 use retape_kernels::ptx::{self, Target};
 use retape_kernels::{BufferType, Error, Executable, Operand, Place, Plan, Step, Work};

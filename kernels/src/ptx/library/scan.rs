@@ -36,7 +36,7 @@ pub(in crate::ptx) fn scan(kernel: &Scan, target: Target) -> Launches {
         ScanKind::Sum | ScanKind::Prod => number.wide(),
         ScanKind::Max | ScanKind::Min => number,
     };
-    let (fold, stored) = (Fold::Scan(kind), Stored::Line(number));
+    let (fold, stored) = (ScanFold::Scan(kind), Stored::Line(number));
     let whole =
         ScanPass { fold, from: number, sum, outer, len, inner, reverse, exclusive, part: len, starts: false, stored };
     whole.launches(target)
@@ -46,7 +46,7 @@ pub(in crate::ptx) fn scan(kernel: &Scan, target: Target) -> Launches {
 pub(in crate::ptx) fn recurrence(kernel: &Recurrence, target: Target) -> Launches {
     let Recurrence { dtype, outer, len, inner, reverse, lagging } = *kernel;
     let number = NumberType(dtype);
-    let (fold, stored) = (Fold::Recurrence { lagging }, Stored::Line(number));
+    let (fold, stored) = (ScanFold::Recurrence { lagging }, Stored::Line(number));
     let (sum, exclusive, starts) = (number.wide(), false, false);
     let whole = ScanPass { fold, from: number, sum, outer, len, inner, reverse, exclusive, part: len, starts, stored };
     whole.launches(target)
@@ -54,7 +54,7 @@ pub(in crate::ptx) fn recurrence(kernel: &Recurrence, target: Target) -> Launche
 
 /// The operation that is accumulated.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fold {
+enum ScanFold {
     Scan(ScanKind),
     /// A step of a recurrence after those before; the coefficient may be that at the element before.
     Recurrence {
@@ -81,7 +81,7 @@ enum Stored {
 /// Its parameters are the inputs, the outputs, and the starts of the parts if there are any.
 #[derive(Clone, Copy)]
 struct ScanPass {
-    fold: Fold,
+    fold: ScanFold,
     from: NumberType,
     /// The type of the accumulator.
     sum: NumberType,
@@ -104,8 +104,8 @@ impl ScanPass {
     /// The inputs, and the values of an accumulated element.
     fn n_inputs(&self) -> usize {
         match self.fold {
-            Fold::Scan(_) => 1,
-            Fold::Recurrence { .. } => 2,
+            ScanFold::Scan(_) => 1,
+            ScanFold::Recurrence { .. } => 2,
         }
     }
 
@@ -130,8 +130,8 @@ impl ScanPass {
         let first = ScanPass { part: PART, stored: Stored::Total, ..whole };
         let second = ScanPass {
             fold: match self.fold {
-                Fold::Scan(kind) => Fold::Scan(kind),
-                Fold::Recurrence { .. } => Fold::Recurrence { lagging: false },
+                ScanFold::Scan(kind) => ScanFold::Scan(kind),
+                ScanFold::Recurrence { .. } => ScanFold::Recurrence { lagging: false },
             },
             from: self.sum,
             outer: lines,
@@ -163,25 +163,25 @@ impl ScanPass {
     /// The neutral element, which changes nothing when it comes before a value.
     fn nothing(&self, c: &mut KernelWriter) -> Prefix {
         let value = c.constant(match self.fold {
-            Fold::Scan(ScanKind::Sum) | Fold::Recurrence { .. } => self.sum.nothing(),
-            Fold::Scan(ScanKind::Prod) => self.sum.small(1),
-            Fold::Scan(ScanKind::Max) => self.sum.lowest(),
-            Fold::Scan(ScanKind::Min) => self.sum.highest(),
+            ScanFold::Scan(ScanKind::Sum) | ScanFold::Recurrence { .. } => self.sum.nothing(),
+            ScanFold::Scan(ScanKind::Prod) => self.sum.small(1),
+            ScanFold::Scan(ScanKind::Max) => self.sum.lowest(),
+            ScanFold::Scan(ScanKind::Min) => self.sum.highest(),
         });
         match self.fold {
-            Fold::Scan(_) => smallvec![value],
-            Fold::Recurrence { .. } => smallvec![value, c.constant(self.sum.small(1))],
+            ScanFold::Scan(_) => smallvec![value],
+            ScanFold::Recurrence { .. } => smallvec![value, c.constant(self.sum.small(1))],
         }
     }
 
     /// The result of accumulated elements after the result `before`.
     fn advance(&self, c: &mut KernelWriter, before: Reg, value: &Prefix) -> Reg {
         match self.fold {
-            Fold::Scan(ScanKind::Sum) => c.plus(self.sum, before, value[0]),
-            Fold::Scan(ScanKind::Prod) => c.times(self.sum, before, value[0]),
-            Fold::Scan(ScanKind::Max) => c.extreme(Order::Greater, self.sum, before, value[0]),
-            Fold::Scan(ScanKind::Min) => c.extreme(Order::Less, self.sum, before, value[0]),
-            Fold::Recurrence { .. } => {
+            ScanFold::Scan(ScanKind::Sum) => c.plus(self.sum, before, value[0]),
+            ScanFold::Scan(ScanKind::Prod) => c.times(self.sum, before, value[0]),
+            ScanFold::Scan(ScanKind::Max) => c.extreme(Order::Greater, self.sum, before, value[0]),
+            ScanFold::Scan(ScanKind::Min) => c.extreme(Order::Less, self.sum, before, value[0]),
+            ScanFold::Recurrence { .. } => {
                 let carried = c.times(self.sum, value[1], before);
                 c.plus(self.sum, value[0], carried)
             }
@@ -220,10 +220,10 @@ impl ScanPass {
         if self.from == self.sum { value } else { c.widened(self.from, value) }
     }
 
-    /// What is accumulated at place `i` of a line. The first state of a recurrence is its term: its coefficient is none.
+    /// The accumulated element at place `i` of a line. The first state of a recurrence is its term: its coefficient is none.
     fn value(&self, c: &mut KernelWriter, inputs: &[Reg], origin: Reg, (i, element): (Reg, Reg)) -> Prefix {
         let value = self.load(c, inputs[0], element);
-        let Fold::Recurrence { lagging } = self.fold else { return smallvec![value] };
+        let ScanFold::Recurrence { lagging } = self.fold else { return smallvec![value] };
         let is_first = c.test("eq", i, 0);
         let of_coefficient = if lagging {
             let before = c.sub(i, 1);
@@ -244,7 +244,7 @@ impl ScanPass {
             Stored::Line(number) => number,
             Stored::Starts | Stored::Total => self.sum,
         };
-        if self.fold == Fold::Scan(ScanKind::Sum)
+        if self.fold == ScanFold::Scan(ScanKind::Sum)
             && self.exclusive
             && self.stored != Stored::Starts
             && self.sum.is_float()

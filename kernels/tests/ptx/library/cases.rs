@@ -1,8 +1,8 @@
 //! The descriptors that are tested: every kernel, dtype and path, with shapes at the edges of blocks and tiles.
 
 use retape_kernels::library::{
-    ArgReduce, CastHalf, Cholesky, Extreme, Join, Library, Philox, Pool2d, PoolKind, PoolPass, Recurrence,
-    Scan, ScanKind, ScatterAdd, Sort, Transpose, TriangularSolve,
+    ArgReduce, CastHalf, Cholesky, Extreme, Join, Library, Philox, Pool2d, PoolKind, PoolPass, Recurrence, Scan,
+    ScanKind, ScatterAdd, Sort, Transpose, TriangularSolve,
 };
 use retape_runtime::{DType, Shape};
 

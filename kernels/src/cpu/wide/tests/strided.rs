@@ -81,7 +81,7 @@ fn loads_at_a_distance_have_the_bits_of_cranelift() {
 }
 
 /// Short rows of `pitch` elements that follow one another at these strides along a kept axis and a reduced one: for each kept
-/// point the sum of their weighted sums, and the largest of their second elements.
+/// point the sum of their weighted sums, and the smallest of their second elements.
 fn sums_of_short_rows([kept, reduced]: [usize; 2], pitch: i64, strides: [i64; 2]) -> Kernel {
     let k = KernelBuilder::new();
     let last = (kept as i64 - 1) * strides[0] + (reduced as i64 - 1) * strides[1] + pitch;
@@ -92,7 +92,7 @@ fn sums_of_short_rows([kept, reduced]: [usize; 2], pitch: i64, strides: [i64; 2]
     let elements: Vec<_> = (0..pitch).map(|way| k.load(x, Affine::new(way, &strides))).collect();
     let of_row = elements.iter().enumerate().fold(elements[0], |sum, (c, &x)| sum * 0.5 + x * (c as f64 + 1.0));
     k.store(y, Affine::new(0, &[1, 0]), of_row.reduce(ReductionOp::Sum));
-    k.store(z, Affine::new(0, &[1, 0]), elements[1].reduce(ReductionOp::Max));
+    k.store(z, Affine::new(0, &[1, 0]), elements[1].reduce(ReductionOp::Min));
     k.finish()
 }
 
