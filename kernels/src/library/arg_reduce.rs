@@ -186,9 +186,6 @@ const BLOCK: usize = 64;
 /// The number of short lines that are searched side by side.
 const SIDE_BY_SIDE: usize = 16;
 
-/// Lines of fewer elements are moved element by element for that.
-const SHORT: usize = 8;
-
 /// Lines of fewer elements are searched side by side.
 const LONG: usize = 4 * LANES;
 
@@ -205,18 +202,19 @@ fn first_of_lines<T: Number + Plain>(x: &[T], len: usize, out: &mut [i64], holds
         }
         return;
     }
+    macro_rules! of_length {
+        ($($len:literal)*) => {
+            match len {
+                $($len => return first_of_few::<T, $len>(x, out, holds),)*
+                _ => {}
+            }
+        };
+    }
+    of_length!(1 2 3 4 5 6 7 8 9 10);
     // Elements at one position of all lines of a block lie side by side.
     let mut columns = [[T::default(); BLOCK]; LONG];
     for (x, out) in x.chunks(BLOCK * len).zip(out.chunks_mut(BLOCK)) {
-        if len < SHORT {
-            for (lane, line) in x.chunks_exact(len).enumerate() {
-                for (column, x) in columns.iter_mut().zip(line) {
-                    column[lane] = *x;
-                }
-            }
-        } else {
-            exchange(x, len, [out.len(), len], columns.as_flattened_mut(), BLOCK);
-        }
+        exchange(x, len, [out.len(), len], columns.as_flattened_mut(), BLOCK);
         for (out, part) in out.chunks_mut(SIDE_BY_SIDE).zip(0..) {
             let (mut best, mut places) = (columns[0].as_chunks::<SIDE_BY_SIDE>().0[part], [0_u32; SIDE_BY_SIDE]);
             for (i, column) in (1..).zip(&columns[1..len]) {
@@ -229,6 +227,20 @@ fn first_of_lines<T: Number + Plain>(x: &[T], len: usize, out: &mut [i64], holds
             }
             out.iter_mut().zip(places).for_each(|(out, place)| *out = place.into());
         }
+    }
+}
+
+/// The first extremes of lines of `LEN` elements.
+#[inline(always)]
+fn first_of_few<T: Number, const LEN: usize>(x: &[T], out: &mut [i64], holds: impl Fn(&T, &T) -> bool) {
+    for (line, out) in x.as_chunks::<LEN>().0.iter().zip(out) {
+        let (mut best, mut place) = (line[0], 0_u32);
+        for (i, next) in (1..).zip(&line[1..]) {
+            let keep = holds(&best, next) | best.is_nan();
+            best = if keep { best } else { *next };
+            place = if keep { place } else { i };
+        }
+        *out = place.into();
     }
 }
 

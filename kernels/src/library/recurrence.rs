@@ -38,9 +38,6 @@ const LINES: usize = if cfg!(test) { 20 } else { 1 << 12 };
 const COLUMNS: usize = if cfg!(test) { 8 } else { 16 };
 const CHAINS: usize = 4;
 
-/// Tasks that occupy the threads of most machines; with fewer, each has one line.
-const ENOUGH_TASKS: usize = if cfg!(test) { 3 } else { 4 };
-
 impl Recurrence {
     fn check(&self) -> Checked {
         ensure!(is_number(self.dtype) && self.dtype != DType::Bool, "{} has no recurrences", self.dtype);
@@ -91,9 +88,10 @@ impl Recurrence {
             return;
         }
         if self.inner == 1 || block < LINES {
-            let blocks = match (LINES / block).max(1) {
-                _ if self.inner == 1 && self.outer >= CHAINS * ENOUGH_TASKS => (LINES / block / CHAINS).max(1) * CHAINS,
-                blocks => blocks,
+            // Several lines take as long as one.
+            let blocks = match LINES / block {
+                lines if self.inner == 1 => lines.max(CHAINS) / CHAINS * CHAINS,
+                blocks => blocks.max(1),
             };
             let task = blocks * block;
             for_each_chunk(out, task, self.n(), &|i, out| {

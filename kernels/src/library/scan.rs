@@ -125,13 +125,13 @@ impl Scan {
         combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Sync,
     ) {
         let block = self.len * self.inner;
-        if block > 0 && (self.inner == 1 || block < LINES) && self.outer >= ENOUGH_LINES {
+        let cut = self.outer * self.inner < ENOUGH_LINES && self.len >= 4 * PART;
+        let has_short_blocks = block < LINES && self.outer >= ENOUGH_LINES;
+        if block > 0 && !cut && (self.inner == 1 || has_short_blocks) {
             let blocks = match LINES / block {
-                _ if self.inner > 1 => LINES / block,
-                lines if lines >= CHAINS => lines / CHAINS * CHAINS,
-                // Several lines at once are no fewer tasks than threads.
-                _ if self.outer >= CHAINS * ENOUGH_LINES => CHAINS,
-                lines => lines.max(1),
+                blocks if self.inner > 1 => blocks,
+                // Several lines take as long as one.
+                lines => lines.max(CHAINS) / CHAINS * CHAINS,
             };
             let task = blocks * block;
             for_each_chunk(out, task, self.n(), &|i, out| {
@@ -146,10 +146,12 @@ impl Scan {
             });
             return;
         }
-        let cut = self.outer * self.inner < ENOUGH_LINES && self.len >= 4 * PART;
         let part = if cut { PART } else { self.len.max(1) };
         let parts = self.len.div_ceil(part);
         let starts = if cut { self.starts(x, parts, unit, &combine) } else { Vec::new() };
+        if cut && self.inner == 1 {
+            return self.scan_parts(x, out, &starts, unit, &combine);
+        }
         let first_part = if self.reverse { parts.saturating_sub(1) } else { 0 };
         let block = [part, tile_columns(self.outer, self.inner)];
         for_each_tile(out, [self.outer, self.len, self.inner], block, self.n(), &|mut tile| {
@@ -161,12 +163,6 @@ impl Scan {
             vectorized(
                 #[inline(always)]
                 || {
-                    if self.inner == 1 {
-                        let x = &x[o * self.len + tile.rows.start..o * self.len + tile.rows.end];
-                        let out = tile.contiguous().expect("rows of one element");
-                        self.scan_line(x, out, start.map(|start| start[0]), unit, &combine);
-                        return;
-                    }
                     let mut rows = self.ordered(tile.rows.clone());
                     let mut total = start.map_or_else(|| vec![unit; columns.len()], <[T::Wide]>::to_vec);
                     if start.is_none()
@@ -190,6 +186,61 @@ impl Scan {
                 },
             );
         });
+    }
+
+    /// Scans long lines by their parts, some at a time, from their starts.
+    fn scan_parts<T: Number + Plain>(
+        &self,
+        x: &[T],
+        out: &mut [T],
+        starts: &[T::Wide],
+        unit: T::Wide,
+        combine: &(impl Fn(T::Wide, T::Wide) -> T::Wide + Sync),
+    ) {
+        let parts = self.len.div_ceil(PART);
+        for_each_tile(out, [self.outer, self.len, 1], [CHAINS * PART, 1], self.n(), &|mut tile| {
+            let (o, first) = (tile.outer, tile.rows.start / PART);
+            let x = &x[o * self.len..][tile.rows.clone()];
+            let out = tile.contiguous().expect("rows of one element");
+            let is_first = |p: usize| p == if self.reverse { parts - 1 } else { 0 };
+            let start = |p: usize| (!is_first(p)).then(|| starts[o * parts + p]);
+            vectorized(
+                #[inline(always)]
+                || {
+                    if x.len() < CHAINS * PART {
+                        for ((x, out), p) in x.chunks(PART).zip(out.chunks_mut(PART)).zip(first..) {
+                            self.scan_from::<T, 1>(x, out, [start(p)], unit, combine);
+                        }
+                        return;
+                    }
+                    self.scan_from::<T, CHAINS>(x, out, std::array::from_fn(|n| start(first + n)), unit, combine);
+                },
+            );
+        });
+    }
+
+    /// Scans `N` parts of a line that follow each other and are equally long, from their starts.
+    #[inline(always)]
+    fn scan_from<T: Number, const N: usize>(
+        &self,
+        x: &[T],
+        out: &mut [T],
+        starts: [Option<T::Wide>; N],
+        unit: T::Wide,
+        combine: impl Fn(T::Wide, T::Wide) -> T::Wide,
+    ) {
+        let part = x.len() / N;
+        let mut totals = [unit; N];
+        for i in 0..part {
+            let at = if self.reverse { part - 1 - i } else { i };
+            for (n, total) in totals.iter_mut().enumerate() {
+                let own = x[n * part + at].widen();
+                let before = if i == 0 { starts[n] } else { Some(*total) };
+                let next = before.map_or(own, |before| combine(before, own));
+                out[n * part + at] = T::narrow(if self.exclusive { before.unwrap_or(unit) } else { next });
+                *total = next;
+            }
+        }
     }
 
     /// Scans short lines, some at a time, so that none waits for the operation before.
@@ -290,29 +341,6 @@ impl Scan {
         }
     }
 
-    /// Scans contiguous elements.
-    #[inline(always)]
-    fn scan_line<T: Number>(
-        &self,
-        x: &[T],
-        out: &mut [T],
-        start: Option<T::Wide>,
-        unit: T::Wide,
-        combine: impl Fn(T::Wide, T::Wide) -> T::Wide,
-    ) {
-        let mut total = start;
-        let mut step = |(out, x): (&mut T, &T)| {
-            let next = total.map_or(x.widen(), |total| combine(total, x.widen()));
-            *out = T::narrow(if self.exclusive { total.unwrap_or(unit) } else { next });
-            total = Some(next);
-        };
-        let pairs = out.iter_mut().zip(x);
-        match self.reverse {
-            true => pairs.rev().for_each(&mut step),
-            false => pairs.for_each(&mut step),
-        }
-    }
-
     /// The start of each part: the fold of the totals of the parts before it; shaped `[outer, parts, inner]`.
     fn starts<T: Number>(
         &self,
@@ -323,15 +351,32 @@ impl Scan {
     ) -> Vec<T::Wide> {
         let mut totals = vec![unit; self.outer * parts * self.inner];
         let extents = [self.outer, parts, self.inner];
-        for_each_tile(&mut totals, extents, [1, self.inner], self.n(), &|mut tile| {
-            let (o, p, columns) = (tile.outer, tile.rows.start, tile.columns.clone());
-            let mut rows = self.ordered(p * PART..self.len.min((p + 1) * PART));
-            let total = tile.row(p);
-            let first = self.line(x, o, rows.next().expect("parts have rows"), &columns);
-            total.iter_mut().zip(first).for_each(|(total, x)| *total = x.widen());
-            for row in rows {
-                let x = self.line(x, o, row, &columns);
-                total.iter_mut().zip(x).for_each(|(total, x)| *total = combine(*total, x.widen()));
+        // Nothing follows the last part in the order of accumulation.
+        let is_last = |p: usize| p == if self.reverse { 0 } else { parts - 1 };
+        for_each_tile(&mut totals, extents, [CHAINS, self.inner], self.n(), &|mut tile| {
+            let (o, columns) = (tile.outer, tile.columns.clone());
+            let [first, end] = [tile.rows.start, tile.rows.end].map(|p| self.len.min(p * PART));
+            if self.inner == 1 && end - first == CHAINS * PART {
+                let x = &x[o * self.len..][first..end];
+                let row = |i: usize| if self.reverse { PART - 1 - i } else { i };
+                let mut sums: [T::Wide; CHAINS] = std::array::from_fn(|n| x[n * PART + row(0)].widen());
+                for i in 1..PART {
+                    for (n, sum) in sums.iter_mut().enumerate() {
+                        *sum = combine(*sum, x[n * PART + row(i)].widen());
+                    }
+                }
+                tile.rows.clone().zip(sums).for_each(|(p, sum)| tile.row(p)[0] = sum);
+                return;
+            }
+            for p in tile.rows.clone().filter(|&p| !is_last(p)) {
+                let mut rows = self.ordered(p * PART..self.len.min((p + 1) * PART));
+                let total = tile.row(p);
+                let first = self.line(x, o, rows.next().expect("parts have rows"), &columns);
+                total.iter_mut().zip(first).for_each(|(total, x)| *total = x.widen());
+                for row in rows {
+                    let x = self.line(x, o, row, &columns);
+                    total.iter_mut().zip(x).for_each(|(total, x)| *total = combine(*total, x.widen()));
+                }
             }
         });
         for o in 0..self.outer {
