@@ -12,8 +12,8 @@ use super::dense::{DenseKernel, check_arity, check_dtype, view, view_mut};
 use super::extents::{Checked, count, countable};
 use super::halves::{HalfProduct, LineLayout};
 use super::micro::{
-    ColumnExtents, Engine, MAX_TURNED, Output, Product, Real, Strided, is_narrow, is_one_task, is_shallow, is_split,
-    is_unpacked, multiply_turned, multiply_unpacked,
+    ColumnExtents, Dots, Engine, MAX_TURNED, Output, Product, Real, SIDE_BY_SIDE, Strided, is_narrow, is_of_dots,
+    is_one_task, is_shallow, is_split, is_unpacked, multiply_dots, multiply_turned, multiply_unpacked,
 };
 use super::text::{Field, descriptor, split};
 use super::tile::{Tile, TileCallback, TileShape};
@@ -420,6 +420,8 @@ impl<T: Real> MatMulCall<'_, T> {
         /// Multiplications of a task at most and at least; a product of more than sixteen times as many is split itself.
         const TASK: usize = 1 << 20;
         const LEAST: usize = 1 << 16;
+        /// The same of elements that are chains of their own.
+        const LEAST_OF_DOTS: usize = 1 << 14;
         /// Tasks to aim for, if each has as many as it should.
         const TASKS: usize = 16;
         let op = self.op;
@@ -437,11 +439,48 @@ impl<T: Real> MatMulCall<'_, T> {
             (0..op.n_matrices()).for_each(|index| one(self.engine, index));
             return;
         }
+        // Columns of B that are neighbours fill vectors.
+        let are_lines = op.a.col_stride == 1 && op.b.row_stride == 1 && (op.n == 1 || op.b.col_stride != 1);
+        if self.engine.unpacked && are_lines && is_of_dots([op.m, op.n, op.k]) {
+            let group = op.n_matrices().div_ceil(TASKS).max(LEAST_OF_DOTS / work).max(1);
+            (self.engine.parallel_for)(op.n_matrices().div_ceil(group), &|task| {
+                self.dots(task * group..((task + 1) * group).min(op.n_matrices()));
+            });
+            return;
+        }
         let alone = self.engine.alone();
         let group = (TASK / work).min(op.n_matrices().div_ceil(TASKS)).max(LEAST / work).max(1);
         (self.engine.parallel_for)(op.n_matrices().div_ceil(group), &|task| {
             (task * group..((task + 1) * group).min(op.n_matrices())).for_each(|index| one(&alone, index));
         });
+    }
+
+    /// Runs some matrices element by element, [`SIDE_BY_SIDE`] of them at once.
+    fn dots(&self, matrices: Range<usize>) {
+        let (op, n_of_matrix) = (self.op, self.op.m * self.op.n);
+        let all = matrices.start * n_of_matrix..matrices.end * n_of_matrix;
+        let mut lines = [[std::ptr::null(); 2]; SIDE_BY_SIDE];
+        let mut filled = 0;
+        for index in matrices.clone() {
+            let operands = self.operands(index);
+            for element in 0..n_of_matrix {
+                let [(a, row, _), (b, column, _)] = operands.each_ref().map(Strided::parts);
+                let [i, j] = [element / op.n, element % op.n].map(|n| n as isize);
+                // SAFETY: the first elements of a row of A and a column of B.
+                lines[filled] = unsafe { [a.offset(i * row), b.offset(j * column)] };
+                filled += 1;
+                let end = index * n_of_matrix + element + 1;
+                if filled == SIDE_BY_SIDE || end == all.end {
+                    // SAFETY: inside the result, this task's own.
+                    let out = unsafe { self.c.add(end - filled) };
+                    let dots = Dots { lines, n: filled, k: op.k, out };
+                    // SAFETY: lines of k elements of the operands, and as many results.
+                    unsafe { multiply_dots(self.engine.level, &dots) };
+                    filled = 0;
+                }
+            }
+        }
+        matrices.for_each(|index| self.finish(index * op.m..(index + 1) * op.m, 0..op.n));
     }
 
     /// Runs one product of `m` rows.

@@ -307,6 +307,27 @@ fn batches_of_small_matrices_agree_with_their_references() {
     }
 }
 
+/// Products of a few elements, whose chains are computed side by side across matrices: one chain left over, chains of
+/// several blocks, more than there are tasks, broadcast operands, and as many elements as are not computed so.
+#[test]
+fn batches_of_few_elements_agree_with_their_references() {
+    let mut random = Random(0xd075);
+    let shapes = [[1, 1, 40], [3, 1, 74], [6, 1, 217], [7, 1, 9], [8, 1, 30], [2, 2, 8], [2, 5, 224], [1, 12, 300]];
+    for [m, n, k] in shapes.into_iter().chain([[3, 4, 700], [2, 6, 257], [1, 13, 300], [2, 3, 0], [3, 2, 1]]) {
+        for (dtype, gap) in [(DType::F32, 0), (DType::F64, 3)] {
+            let mut op = MatMul::contiguous(dtype, &[3, 7], [m, n, k]);
+            op.b = MatrixLayout::contiguous(&[3, 7], n, k + gap).transposed();
+            check(&op, k, &mut random);
+            // Every matrix of an outer axis has the same right operand, and every one of an inner axis the same left one.
+            (op.b.batch_strides[0], op.a.batch_strides[1]) = (0, 0);
+            check(&op, k, &mut random);
+        }
+        let mut many = MatMul::contiguous(DType::F32, &[300], [m, n, k]);
+        many.b = MatrixLayout::contiguous(&[300], n, k).transposed();
+        check(&many, k, &mut random);
+    }
+}
+
 /// Rows below, at and above the tiles of all levels, columns below, at and above those of panels, chains of several blocks,
 /// operands with gaps behind their rows, and left ones in either order, in one task and in several: tasks copy panels of
 /// both operands while they multiply, or pack them.

@@ -13,6 +13,7 @@ mod column;
 mod copy;
 mod depthwise;
 mod direct;
+mod dots;
 mod drive;
 mod filter;
 mod grid;
@@ -56,6 +57,7 @@ use column::{ColumnKernel, ColumnKernels};
 use depthwise::{DepthwiseGradient, DepthwiseSums};
 pub(crate) use depthwise::{DepthwiseTaps, has_vectors, whole_vectors};
 pub(crate) use direct::{ConvPart, DirectConv};
+pub(crate) use dots::{Dots, SIDE_BY_SIDE, is_of_dots, multiply_dots};
 #[cfg(test)]
 pub(crate) use drive::ParallelFor;
 pub(crate) use drive::{Engine, Output, Product, is_split, split_depth};
@@ -191,6 +193,8 @@ pub(crate) struct Kernels<T> {
     depthwise_gradient: unsafe fn(&DepthwiseGradient<'_, T>),
     /// Computes a small product.
     unpacked: unsafe fn(&Unpacked<T>),
+    /// Computes elements of products of few of them.
+    dots: unsafe fn(&Dots<T>),
     /// Computes a matrix times some vectors.
     columns: ColumnKernels<T, T>,
     /// The same of a matrix of bits of `bf16`, and of `f16`, where there are instructions that convert them.
@@ -342,6 +346,12 @@ macro_rules! kernels {
         }
 
         #[target_feature(enable = $features)]
+        unsafe fn dots(x: &Dots<Elem>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { dots::dots(x) }
+        }
+
+        #[target_feature(enable = $features)]
         unsafe fn column(x: &Column<Elem, Elem>) {
             // SAFETY: handed on; the features are enabled here.
             unsafe { column::column::<$vector, stored::AsStored>(x) }
@@ -386,6 +396,7 @@ macro_rules! kernels {
             depthwise_sums,
             depthwise_gradient,
             unpacked,
+            dots,
             columns: [column, turned],
             half_columns: None,
             turned_vectors: turned::most_vectors::<$vector>(),
@@ -468,6 +479,7 @@ fn portable<T: Real, const N: usize>() -> Kernels<T> {
         depthwise_sums: depthwise::depthwise_sums::<simd::Portable<T, N>>,
         depthwise_gradient: depthwise::depthwise_gradient::<simd::Portable<T, N>>,
         unpacked: small::unpacked::<simd::Portable<T, N>>,
+        dots: dots::dots::<T>,
         columns: [
             column::column::<simd::Portable<T, N>, stored::AsStored>,
             turned::turned::<simd::Portable<T, N>, stored::AsStored>,

@@ -129,7 +129,7 @@ impl<T: Real> Strided<T> {
     }
 
     /// The pointer and the two strides.
-    pub(super) fn parts(&self) -> (*const T, isize, isize) {
+    pub(crate) fn parts(&self) -> (*const T, isize, isize) {
         (self.data, self.outer, self.inner)
     }
 
