@@ -47,6 +47,7 @@ mod printed;
 mod products;
 mod profile;
 mod random_graphs;
+mod recurrences;
 mod recurrent;
 mod reference;
 mod report;

@@ -487,18 +487,22 @@ mod tests {
 
     #[test]
     fn long_lines_are_scanned_in_parts() {
-        let (mut draw, len) = (Draw::new(7), 4 * PART + 9);
+        let mut draw = Draw::new(7);
         for (dtype, kind) in [
             (DType::F32, ScanKind::Max),
             (DType::I32, ScanKind::Prod),
             (DType::U8, ScanKind::Sum),
             (DType::F64, ScanKind::Sum),
         ] {
-            for (inner, reverse) in [(1, true), (2, false)] {
-                let scan = Scan { dtype, outer: 1, len, inner, kind, reverse, exclusive: reverse };
-                let x = drawn(&mut draw, dtype, len * inner, kind == ScanKind::Max);
-                // A sum of 4k terms, exact except for the roundings of two orders of f64 additions.
-                assert_close(&scan.into(), &[x], if kind == ScanKind::Sum { 1e-12 } else { 0.0 });
+            // Parts together and alone, of lines and of columns.
+            for (outer, parts, rest, inner) in [(1, 4, 9, 1), (1, 4, 9, 2), (2, 9, 5, 1), (2, 8, 0, 1)] {
+                for flags in 0..4 {
+                    let (reverse, exclusive, len) = (flags & 1 != 0, flags & 2 != 0, parts * PART + rest);
+                    let scan = Scan { dtype, outer, len, inner, kind, reverse, exclusive };
+                    let x = drawn(&mut draw, dtype, outer * len * inner, kind == ScanKind::Max);
+                    // A sum of 9k terms, exact except for the roundings of two orders of f64 additions.
+                    assert_close(&scan.into(), &[x], if kind == ScanKind::Sum { 2e-12 } else { 0.0 });
+                }
             }
         }
     }

@@ -50,6 +50,9 @@ const ASKED: usize = 512;
 /// Columns of a panel: with a run of each, the nearest cache has room for it.
 const COLUMNS: usize = 64;
 
+/// The same of rows that take turns, of whose lines a cache has no room for more.
+const FEW_COLUMNS: usize = 16;
+
 /// Bytes between rows of the result, or a multiple of them, where a cache has no room for a line of each row of a panel.
 const CROWDED: usize = 512;
 
@@ -176,7 +179,10 @@ impl Transpose {
         let run = if is_far { STREAMED_RUN } else { RUN } / size;
         let tasks = TASKS.div_ceil((batch * between * rows.div_ceil(run)).max(1));
         let columns = cols.div_ceil(tasks).max(LEAST / run.min(rows.max(1)));
-        let block = [columns.next_multiple_of(COLUMNS).min(MOST_COLUMNS), run];
+        let columns = columns.next_multiple_of(COLUMNS).min(MOST_COLUMNS);
+        // Lines that turns write together stay in the nearest cache until they are whole.
+        let has_turns = !is_far && between > 1 && rows * size <= RUN && (between * rows * size).is_multiple_of(CROWDED);
+        let block = [if has_turns { FEW_COLUMNS } else { columns }, run];
         let shape = [batch, cols, between, rows];
         for_each_tile_between(view_mut::<T>(out, self.len()), shape, block, self.len(), &|mut tile| {
             let matrix = self.start_of(tile.outer, tile.between);
@@ -376,6 +382,15 @@ mod tests {
                 ..Transpose::contiguous(dtype, [1, 1088, 70])
             };
             assert_twins(&turns.into(), &mut draw);
+            // Rows that take turns in lines that crowd a cache, a few columns at a time.
+            for (turns, rows, cols) in [(64, 10, 20), (32, 16, 50), (16, 40, 33), (8, 64, 16)] {
+                let turns = Transpose {
+                    between: [1, turns],
+                    strides: [0, 0, 0, cols, turns * cols],
+                    ..Transpose::contiguous(dtype, [2, rows, cols])
+                };
+                assert_twins(&turns.into(), &mut draw);
+            }
             // Of one run and of several, with rest and without, past the caches and not.
             for [rows, cols] in [
                 [1100, 70],

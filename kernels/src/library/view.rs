@@ -322,8 +322,9 @@ pub(crate) fn for_each_tile_between<T: Send>(
     let (down, across) = (len.div_ceil(rows), inner.div_ceil(columns));
     let base = Base(out.as_mut_ptr());
     for_each(outer * between * down * across, work, &|i| {
-        let (matrix, row, column) = (i / (down * across), i / across % down * rows, i % across * columns);
-        let (o, b) = (matrix / between, matrix % between);
+        // Neighbours along the third axis share cache lines, and follow each other.
+        let (b, i) = (i % between, i / between);
+        let (o, row, column) = (i / (down * across), i / across % down * rows, i % across * columns);
         let start = ((o * len + row) * between + b) * inner + column;
         body(TileView {
             outer: o,

@@ -425,6 +425,38 @@ mod tests {
     }
 
     #[test]
+    fn repeated_short_rows_are_one_row() {
+        for ([wide, n, channels], n_stores) in [
+            ([28, 4, 3], 12),
+            ([28, 2, 4], 8),
+            // An axis of one element hides nothing.
+            ([28, 4, 1], 4),
+            ([64, 2, 1], 2),
+            // Rows of all images are one axis.
+            ([5, 4, 3], 12),
+            // More elements than a row that is written out has.
+            ([28, 6, 3], 1),
+        ] {
+            let (x, y) = (wide * channels, wide * n * channels);
+            let text = format!(
+                "kernel (p0: f32[{}], p1: f32[{}] out) {{
+                    axes a0 = 56, a1 = {wide}, a2 = {n}, a3 = {channels}
+                    %0 = load p0[a0 * {x} + a1 * {channels} + a3]
+                    store p1[a0 * {y} + a1 * {} + a2 * {channels} + a3], %0
+                }}",
+                56 * x,
+                56 * y,
+                n * channels
+            );
+            let kernel: Kernel = text.parse().unwrap();
+            let written = pieces(&kernel);
+            assert_eq!(written.iter().map(|piece| piece.stores.len()).sum::<usize>(), n_stores, "{text}: {written:?}");
+            let inputs = random_inputs(&kernel, 1);
+            assert!(evaluated(&written, &inputs) == evaluated(&[kernel], &inputs), "{text}");
+        }
+    }
+
+    #[test]
     fn rows_read_from_computed_places_stay_rows() {
         let text = "kernel (p0: i32[1000], p1: f32[80], p2: f32[12000] out) {
             axes a0 = 1000, a1 = 12
