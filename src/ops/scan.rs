@@ -187,10 +187,11 @@ impl OpDef for LinearRecurrence {
         let LinearRecurrence { axis, reverse, lagging } = *self;
         let back = LinearRecurrence { axis, reverse: !reverse, lagging: !lagging };
         let terms = Tensor::apply(back, &[at.ct, &at.args[1]]);
+        // Zero moves in behind the product, so that the place without a coefficient gets it beside infinite states.
         let (before, after) = if reverse { (1, -1) } else { (-1, 1) };
         let coefficients = match lagging {
-            false => &terms * at.output.shifted(axis, before),
-            true => terms.shifted(axis, after) * at.output,
+            false => (terms.shifted(axis, after) * at.output).shifted(axis, before),
+            true => (&terms * at.output.shifted(axis, before)).shifted(axis, after),
         };
         Cotangents::of([terms, coefficients])
     }
@@ -411,8 +412,10 @@ impl Tensor {
     /// coefficients[i] * s[i - 1]`, from `s[0] = self[0]`. The coefficients, one number or an array that broadcasts to this
     /// one, have its dtype, a float or an integer; the first ones are not read.
     ///
-    /// Moving averages, discounted sums and linear layers with a state are such recurrences. A line is computed in order;
-    /// states of `f32` are kept in `f64` and rounded once per element. The derivative is a recurrence from the other end.
+    /// Moving averages, discounted sums and linear layers with a state are such recurrences. States of `f32` are kept in
+    /// `f64` and rounded once per element. The processor computes a line in order; a GPU joins parts of a long one by the
+    /// products of their coefficients, and where these are infinite or overflow, states behind are infinite or NaN. The
+    /// derivative is a recurrence from the other end.
     ///
     /// ```
     /// # use retape::Tensor;

@@ -439,17 +439,18 @@ impl<T: Real> MatMulCall<'_, T> {
             (0..op.n_matrices()).for_each(|index| one(self.engine, index));
             return;
         }
+        let group = |least: usize| (TASK / work).min(op.n_matrices().div_ceil(TASKS)).max(least / work).max(1);
         // Columns of B that are neighbours fill vectors.
         let are_lines = op.a.col_stride == 1 && op.b.row_stride == 1 && (op.n == 1 || op.b.col_stride != 1);
         if self.engine.unpacked && are_lines && is_of_dots([op.m, op.n, op.k]) {
-            let group = op.n_matrices().div_ceil(TASKS).max(LEAST_OF_DOTS / work).max(1);
+            let group = group(LEAST_OF_DOTS);
             (self.engine.parallel_for)(op.n_matrices().div_ceil(group), &|task| {
                 self.dots(task * group..((task + 1) * group).min(op.n_matrices()));
             });
             return;
         }
         let alone = self.engine.alone();
-        let group = (TASK / work).min(op.n_matrices().div_ceil(TASKS)).max(LEAST / work).max(1);
+        let group = group(LEAST);
         (self.engine.parallel_for)(op.n_matrices().div_ceil(group), &|task| {
             (task * group..((task + 1) * group).min(op.n_matrices())).for_each(|index| one(&alone, index));
         });

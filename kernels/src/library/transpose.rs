@@ -53,6 +53,9 @@ const COLUMNS: usize = 64;
 /// The same of rows that take turns, of whose lines a cache has no room for more.
 const FEW_COLUMNS: usize = 16;
 
+/// Bytes of such a row at least: blocks of shorter ones have too few elements.
+const LEAST_TURN: usize = 32;
+
 /// Bytes between rows of the result, or a multiple of them, where a cache has no room for a line of each row of a panel.
 const CROWDED: usize = 512;
 
@@ -181,7 +184,10 @@ impl Transpose {
         let columns = cols.div_ceil(tasks).max(LEAST / run.min(rows.max(1)));
         let columns = columns.next_multiple_of(COLUMNS).min(MOST_COLUMNS);
         // Lines that turns write together stay in the nearest cache until they are whole.
-        let has_turns = !is_far && between > 1 && rows * size <= RUN && (between * rows * size).is_multiple_of(CROWDED);
+        let has_turns = !is_far
+            && between > 1
+            && (LEAST_TURN..=RUN).contains(&(rows * size))
+            && (between * rows * size).is_multiple_of(CROWDED);
         let block = [if has_turns { FEW_COLUMNS } else { columns }, run];
         let shape = [batch, cols, between, rows];
         for_each_tile_between(view_mut::<T>(out, self.len()), shape, block, self.len(), &|mut tile| {

@@ -1,8 +1,9 @@
 //! Maxima of floats as minima.
 //!
-//! Minimum and maximum instructions give the second operand where one is NaN and where both are zeros, so both orders are
+//! Minimum and maximum instructions of x86-64 give the second operand where one is NaN and where both are zeros, so both orders are
 //! asked. The union of the answers is the minimum, with NaN and the sign of zeros; of the maximum, the difference has to be
 //! taken from it, which takes three more instructions from one element to the next. Signs are changed beside that chain.
+//! Other machines have both as one instruction, and two changes of sign more.
 
 use crate::ir::{Inst, Kernel, ReductionOp, Unary, ValueId, operation};
 use crate::simplify::without_dead;

@@ -37,7 +37,7 @@ pub(super) const MOST_INSTS: u64 = 1 << 10;
 const HEAVY: usize = 3;
 const HEAVY_LONG: usize = 6;
 const HEAVY_SUMMED: usize = 3;
-/// Instructions of a maximum of floats, which heeds NaN and the signs of zeros.
+/// Instructions of an extreme of floats, which heeds NaN and the signs of zeros.
 const FLOAT_MAX: usize = 3;
 
 /// The kernel, which is canonical, with a short axis written out, if that pays.

@@ -8,8 +8,8 @@
 //! Sums start from -0 and products from 1, which change no bit of what follows.
 //!
 //! The elements of a recurrence are steps `s -> term + coefficient * s`, and one step after another is such a step as
-//! well (G. E. Blelloch, "Prefix sums and their applications", 1990, section 1.4). Where the coefficients of several
-//! steps overflow in their product, states behind are infinite or NaN.
+//! well (G. E. Blelloch, "Prefix sums and their applications", 1990, section 1.4). Behind coefficients that are infinite or
+//! overflow in their product, and infinite states times a product that underflows, states are infinite or NaN.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -261,7 +261,7 @@ impl ScanPass {
     }
 
     /// The inputs among the parameters.
-    fn inputs(&self, c: &mut KernelWriter) -> Prefix {
+    fn inputs(&self, c: &mut KernelWriter) -> SmallVec<[Reg; 2]> {
         (0..self.n_inputs()).map(|input| c.param(input)).collect()
     }
 

@@ -124,6 +124,11 @@ pub(crate) fn inputs(kernel: &Library, draw: &mut Draw) -> Vec<Vec<u8>> {
             let matrices = (0..cholesky.batch).flat_map(|i| symmetric(draw, cholesky.n, i != 1));
             all[0] = to_bytes(matrices.map(|x| float(cholesky.dtype, x)));
         }
+        // Coefficients of gradients of extremes, and their negatives.
+        Library::Recurrence(recurrence) if recurrence.len > 30 && draw.below(2) == 0 => {
+            let coefficients = (0..types[1].1).map(|_| draw.below(3) as f64 - 1.0);
+            all[1] = to_bytes(coefficients.map(|x| Scalar::from(x).cast(recurrence.dtype)));
+        }
         // Else some systems keep their special values.
         Library::TriangularSolve(solve) if draw.below(4) > 0 => {
             let matrices = (0..solve.batch).flat_map(|_| triangular(draw, solve));
