@@ -68,3 +68,14 @@ fn states_beside_products_that_overflow_are_right() {
     let terms = Tensor::zeros([4000]);
     assert_eq!(terms.linear_recurrence(1e30_f32, 0).to_vec::<f32>().unwrap(), vec![0.0; 4000]);
 }
+
+/// The coefficient of the first state is not read, so nothing of an infinite cotangent reaches it.
+#[test]
+fn unread_coefficients_have_no_gradient() {
+    let [ones, twos] = [1.0, 2.0].map(|x| Tensor::from([x, x, x]));
+    let states = |(b, a): &(Tensor, Tensor)| b.linear_recurrence(a, 0);
+    let weights = Tensor::from([f64::INFINITY, 1.0, 1.0]);
+    let (_, (of_terms, of_coefficients)) = vjp(states, &(ones, twos), &weights).unwrap();
+    assert_eq!(values(&of_terms), [f64::INFINITY, 3.0, 1.0]);
+    assert_eq!(values(&of_coefficients), [0.0, 3.0, 3.0]);
+}

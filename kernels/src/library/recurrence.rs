@@ -8,6 +8,7 @@ use retape_runtime::DType;
 
 use super::extents::{Checked, count, countable};
 use super::number::{Number, is_number, with_number};
+use super::scan::{CHAINS, COLUMNS, blocks_of_task, has_short_blocks};
 use super::text::descriptor;
 use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, vectorized, view, view_mut};
 use crate::ensure::ensure;
@@ -30,13 +31,6 @@ descriptor! {
         lagging: bool,
     }
 }
-
-/// Elements of a task of lines that lie one after the other, if they are shorter.
-const LINES: usize = if cfg!(test) { 20 } else { 1 << 12 };
-
-/// Neighbouring lines whose states are in registers together, and lines one after the other.
-const COLUMNS: usize = if cfg!(test) { 8 } else { 16 };
-const CHAINS: usize = 4;
 
 impl Recurrence {
     fn check(&self) -> Checked {
@@ -87,13 +81,8 @@ impl Recurrence {
         if block == 0 {
             return;
         }
-        if self.inner == 1 || block < LINES {
-            // Several lines take as long as one.
-            let blocks = match LINES / block {
-                lines if self.inner == 1 => lines.max(CHAINS) / CHAINS * CHAINS,
-                blocks => blocks.max(1),
-            };
-            let task = blocks * block;
+        if self.inner == 1 || has_short_blocks([self.len, self.inner]) {
+            let task = blocks_of_task([self.len, self.inner]) * block;
             for_each_chunk(out, task, self.n(), &|i, out| {
                 let inputs = inputs.map(|x| &x[i * task..][..out.len()]);
                 vectorized(

@@ -53,8 +53,8 @@ pub(crate) fn pieces(kernel: &Kernel) -> Vec<Kernel> {
     pieces.into_iter().map(rows_of).collect()
 }
 
-/// The kernel with rows written out that are too short for vectors, where an operand has an element for each row, or a row
-/// for some of them: a quotient would find it for each element otherwise.
+/// The kernel with rows written out that fill no more than the shortest vector, where an operand has an element for each
+/// row, or a row for some of them: a quotient would find it for each element otherwise.
 fn with_scalar_row_written_out(kernel: &Kernel) -> Option<Kernel> {
     let last = kernel.axes.len().checked_sub(1).filter(|&last| last > 0)?;
     let is_plain = !kernel.axes.iter().any(|axis| axis.reduced);

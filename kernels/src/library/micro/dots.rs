@@ -17,12 +17,13 @@ pub(crate) fn is_of_dots([m, n, k]: [usize; 3]) -> bool {
     m.saturating_mul(n) <= most && !is_split(m, n, k)
 }
 
-/// Elements of products that follow each other.
+/// Elements of products that follow each other, [`SIDE_BY_SIDE`] at most.
 pub(crate) struct Dots<T> {
     /// The first elements of the row of A and the column of B of each.
     pub(crate) lines: [[*const T; 2]; SIDE_BY_SIDE],
-    /// How many lines there are, and their length, which is not 0.
+    /// The pairs of lines that there are.
     pub(crate) n: usize,
+    /// The length of a line, which is not 0.
     pub(crate) k: usize,
     /// The results.
     pub(crate) out: *mut T,
@@ -46,15 +47,14 @@ pub(crate) unsafe fn multiply_dots<T: Real>(level: Level, x: &Dots<T>) {
 #[inline(always)]
 pub(super) unsafe fn dots<T: Real>(x: &Dots<T>) {
     let mut first = 0;
-    // SAFETY: the groups cover the lines once.
+    // SAFETY: the groups cover the lines once; there are [`SIDE_BY_SIDE`] at most.
     unsafe {
-        while x.n - first >= SIDE_BY_SIDE {
-            some::<T, SIDE_BY_SIDE>(x, first);
-            first += SIDE_BY_SIDE;
+        if x.n == SIDE_BY_SIDE {
+            return some::<T, SIDE_BY_SIDE>(x, 0);
         }
-        if x.n - first >= 3 {
-            some::<T, 3>(x, first);
-            first += 3;
+        if x.n >= 3 {
+            some::<T, 3>(x, 0);
+            first = 3;
         }
         while first < x.n {
             some::<T, 1>(x, first);
