@@ -12,8 +12,9 @@ use super::dense::{DenseKernel, check_arity, check_dtype, view, view_mut};
 use super::extents::{Checked, count, countable};
 use super::halves::{HalfProduct, LineLayout};
 use super::micro::{
-    ColumnExtents, Dots, Engine, MAX_TURNED, Output, Product, Real, SIDE_BY_SIDE, Strided, is_narrow, is_of_dots,
-    is_one_task, is_shallow, is_split, is_unpacked, multiply_dots, multiply_turned, multiply_unpacked,
+    ColumnExtents, Dots, Engine, MAX_TURNED, Output, Product, Real, SIDE_BY_SIDE, Strided, fills_vectors, is_narrow,
+    is_near, is_of_dots, is_one_task, is_shallow, is_split, is_unpacked, multiply_dots, multiply_turned,
+    multiply_unpacked,
 };
 use super::text::{Field, descriptor, split};
 use super::tile::{Tile, TileCallback, TileShape};
@@ -494,6 +495,26 @@ impl<T: Real> MatMulCall<'_, T> {
     ) {
         let (n, k) = (self.op.n, self.op.k);
         let kernels = T::kernels(self.engine.level);
+        // A column is the rows of A times a vector, and rows are the columns of B times some.
+        let is_column = n == 1;
+        let (rows, vectors, operands) = if is_column { (m, 1, [a, b]) } else { (n, m, [b, a]) };
+        let extents = ColumnExtents { rows, k, vectors };
+        let streams = k > 0 && kernels.is_streamed(extents, operands[0]);
+        let (row, divides) = (self.op.b.row_stride, self.engine.divides);
+        let is_small = self.engine.unpacked && is_unpacked::<T>([m, n, k], row, divides, streams);
+        if self.engine.unpacked && !streams && fills_vectors(&kernels, [n, k]) {
+            if is_small && m > 1 && self.op.b.col_stride == 1 {
+                // SAFETY: `c` is m rows of n elements of the result, this task's own.
+                unsafe { multiply_unpacked(self.engine.level, [m, n, k], a, b, c, n) };
+                done(0..m, 0..n);
+                return;
+            }
+            if is_near([m, n, k], [a, b]) {
+                // SAFETY: as above.
+                unsafe { self.engine.multiply_near([m, n, k], [a, b], c, done) };
+                return;
+            }
+        }
         if self.engine.unpacked && is_narrow(&kernels, [m, n, k], [a, b]) {
             // SAFETY: `c` is m rows of n elements of the result, this task's own.
             unsafe { self.engine.multiply_narrow([m, n, k], [a, b], c, &|rows| done(rows, 0..n)) };
@@ -504,15 +525,8 @@ impl<T: Real> MatMulCall<'_, T> {
             unsafe { self.engine.multiply_shallow([m, n, k], [a, b], c, done) };
             return;
         }
-        // A column is the rows of A times a vector, and rows are the columns of B times some.
-        let is_column = n == 1;
-        let (rows, vectors, operands) = if is_column { (m, 1, [a, b]) } else { (n, m, [b, a]) };
-        let extents = ColumnExtents { rows, k, vectors };
-        let streams = k > 0 && kernels.is_streamed(extents, operands[0]);
         // Rows that lie apart are turned in registers.
         let is_turned = is_column && self.op.a.row_stride != 1 && streams;
-        let (row, divides) = (self.op.b.row_stride, self.engine.divides);
-        let is_small = self.engine.unpacked && is_unpacked::<T>([m, n, k], row, divides, streams);
         if is_small && m > 1 && n > 1 && self.op.b.col_stride != 1 && k.saturating_mul(n) <= MAX_TURNED {
             // SAFETY: as above.
             unsafe { multiply_turned(self.engine.level, [m, n, k], a, b, c) };

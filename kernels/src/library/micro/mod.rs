@@ -22,6 +22,7 @@ mod heights;
 #[cfg(target_arch = "x86_64")]
 mod moves;
 mod narrow;
+mod near;
 mod one_channel;
 mod one_tap;
 mod pack;
@@ -65,6 +66,7 @@ pub(crate) use filter::{FilterGradient, has_many_parts, images_of_task, lines_of
 pub(crate) use grid::{is_one_task, share};
 use narrow::Narrow;
 pub(crate) use narrow::is_narrow;
+pub(crate) use near::{fills_vectors, is_near};
 use one_channel::OneChannel;
 use pack::CHUNK;
 pub(crate) use pack::{Strided, Taps};

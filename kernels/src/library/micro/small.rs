@@ -2,8 +2,10 @@
 
 use super::drive::is_split;
 use super::grid::is_one_task;
+use super::heights::NextHeight;
 use super::pack::{PanelSource, Strided};
 use super::simd::Simd;
+use super::tile::{Shortest, finish, line_step};
 use super::{Layout, Level, Real, block_depth};
 
 /// Elements at most of a right operand that is copied so that its columns are neighbours.
@@ -18,10 +20,11 @@ pub(crate) fn is_unpacked<T>([m, n, k]: [usize; 3], row: usize, divides: bool, s
     const MOST: usize = 1 << 18;
     /// Bytes that rows of B reach over which are read for every few rows of A: others share few sets of a cache.
     const NEAR: usize = 128 << 10;
+    /// Columns at least of larger products: fewer fill no vector.
+    const FEW: usize = 4;
     let work = m.saturating_mul(n).saturating_mul(k);
     let is_near = row.saturating_mul(k).saturating_mul(size_of::<T>()) <= NEAR;
-    // Columns that no vector holds are computed one by one.
-    let pays = is_near && !streams && n.is_multiple_of(4) && (!divides || is_one_task(m, n, k));
+    let pays = is_near && !streams && n >= FEW && (!divides || is_one_task(m, n, k));
     (work <= SMALL || work <= MOST && pays) && !is_split(m, n, k)
 }
 
@@ -37,99 +40,152 @@ pub(super) struct Unpacked<T> {
     pub(super) c: (*mut T, usize),
 }
 
-/// Computes a small product straight from its operands.
+/// Heights of tiles of two vectors, and of shorter ones.
+const HEIGHTS: [[usize; 4]; 2] = [[6, 5, 4, 3], [12, 8, 6, 5]];
+
+/// Computes a small product straight from its operands. Where no whole strip of columns or tile of rows is left, the last one
+/// begins in the one before.
 ///
 /// # Safety
 ///
 /// The instruction set that the surrounding function enables, and operands valid for the extents.
 #[inline(always)]
 pub(super) unsafe fn unpacked<S: Simd>(x: &Unpacked<S::Elem>) {
-    let [_, n, _] = x.extent;
-    // Of four rows, eight sums keep the multipliers busy; sixteen would not fit the registers of AVX2.
-    let most = 2 * S::LANES;
+    let [m, n, _] = x.extent;
+    let widths = [2 * S::LANES, S::LANES, S::Half::LANES, Shortest::<S>::LANES];
     let mut j = 0;
-    // SAFETY: the strips cover the columns once.
-    unsafe {
-        while most >= 32 && n - j >= 32 {
-            unpacked_strip::<S::Elem, 32>(x, j);
-            j += 32;
+    while j < n {
+        let left = n - j;
+        // The shortest strip that has all columns that are left, if it is no longer than a row; else the longest that fits.
+        let last = widths.into_iter().rev().find(|&width| left <= width && width <= n);
+        let width = last.or_else(|| widths.into_iter().find(|&width| width <= left)).unwrap_or(1);
+        let at = j.min(n - width);
+        // SAFETY: the strips lie inside the columns.
+        unsafe {
+            if width == widths[0] {
+                strip::<S, 2>(x, at);
+            } else if width == widths[1] {
+                strip::<S, 1>(x, at);
+            } else if width == widths[2] {
+                strip::<S::Half, 1>(x, at);
+            } else if width == widths[3] {
+                strip::<Shortest<S>, 1>(x, at);
+            } else {
+                let mut i = 0;
+                while i < m {
+                    i += single_column::<S::Elem>(x, i, at);
+                }
+            }
         }
-        while most >= 16 && n - j >= 16 {
-            unpacked_strip::<S::Elem, 16>(x, j);
-            j += 16;
-        }
-        while n - j >= 8 {
-            unpacked_strip::<S::Elem, 8>(x, j);
-            j += 8;
-        }
-        if n - j >= 4 {
-            unpacked_strip::<S::Elem, 4>(x, j);
-            j += 4;
-        }
-        while j < n {
-            unpacked_strip::<S::Elem, 1>(x, j);
-            j += 1;
-        }
+        j = at + width;
     }
 }
 
-/// `W` columns of a small product, four rows at a time; of a single column eight, whose chains overlap.
+/// `NV` vectors of columns.
 #[inline(always)]
-unsafe fn unpacked_strip<T: Real, const W: usize>(x: &Unpacked<T>, j: usize) {
+unsafe fn strip<S: Simd, const NV: usize>(x: &Unpacked<S::Elem>, j: usize) {
     let m = x.extent[0];
-    let mut i = 0;
-    // SAFETY: the groups cover the rows once.
+    // SAFETY: the tiles lie inside the rows.
     unsafe {
-        while W == 1 && m - i >= 8 {
-            unpacked_tile::<T, 8, W>(x, i, j);
-            i += 8;
+        match m {
+            1 => tile::<S, 1, NV>(x, 0, j),
+            2 => tile::<S, 2, NV>(x, 0, j),
+            3 => tile::<S, 3, NV>(x, 0, j),
+            4 => tile::<S, 4, NV>(x, 0, j),
+            _ => {}
         }
-        while m - i >= 4 {
-            unpacked_tile::<T, 4, W>(x, i, j);
-            i += 4;
-        }
-        if m - i >= 2 {
-            unpacked_tile::<T, 2, W>(x, i, j);
-            i += 2;
-        }
-        if i < m {
-            unpacked_tile::<T, 1, W>(x, i, j);
+        let mut i = if m <= 4 { m } else { 0 };
+        while i < m {
+            i = if NV == 1 {
+                rows::<S, NV, { HEIGHTS[1][0] }, { HEIGHTS[1][1] }, { HEIGHTS[1][2] }, { HEIGHTS[1][3] }>(x, i, j)
+            } else {
+                rows::<S, NV, { HEIGHTS[0][0] }, { HEIGHTS[0][1] }, { HEIGHTS[0][2] }, { HEIGHTS[0][3] }>(x, i, j)
+            };
         }
     }
 }
 
-/// `M` rows of `W` columns of a small product.
+/// The next tile of a strip, of one of four heights, the least of which is no more than all rows; returns the row behind it.
 #[inline(always)]
-unsafe fn unpacked_tile<T: Real, const M: usize, const W: usize>(x: &Unpacked<T>, i: usize, j: usize) {
+unsafe fn rows<S: Simd, const NV: usize, const M0: usize, const M1: usize, const M2: usize, const M3: usize>(
+    x: &Unpacked<S::Elem>,
+    i: usize,
+    j: usize,
+) -> usize {
+    let m = x.extent[0];
+    let best = NextHeight::<M0, M1, M2, M3, NV>::of(m - i);
+    let height = [M0, M1, M2].into_iter().find(|&height| height <= best && height <= m).unwrap_or(M3);
+    let at = i.min(m - height);
+    // SAFETY: the last tile begins among the rows before, of which there are as many.
+    unsafe {
+        match height {
+            _ if height == M0 => tile::<S, M0, NV>(x, at, j),
+            _ if height == M1 => tile::<S, M1, NV>(x, at, j),
+            _ if height == M2 => tile::<S, M2, NV>(x, at, j),
+            _ => tile::<S, M3, NV>(x, at, j),
+        }
+    }
+    at + height
+}
+
+/// `M` rows of `NV` vectors of columns.
+#[inline(always)]
+unsafe fn tile<S: Simd, const M: usize, const NV: usize>(x: &Unpacked<S::Elem>, i: usize, j: usize) {
+    let [_, _, k] = x.extent;
+    let ((a, a_row, a_step), (b, b_step)) = (x.a, x.b);
+    // SAFETY: rows, columns and steps lie inside the operands.
+    unsafe {
+        let (mut a, mut b) = (a.offset(i as isize * a_row), b.add(j));
+        let c = x.c.0.add(i * x.c.1 + j);
+        let depth = block_depth(k);
+        for start in (0..k).step_by(depth) {
+            let mut sums = [[S::zero(); NV]; M];
+            for _ in start..(start + depth).min(k) {
+                line_step::<S, M, NV>(&mut sums, a, a_row.unsigned_abs(), b);
+                // After the last step they point behind the operands.
+                (a, b) = (a.wrapping_offset(a_step), b.wrapping_offset(b_step));
+            }
+            finish::<S, M, NV>(sums, [c; 2], [x.c.1; 2], start == 0, M, NV * S::LANES);
+        }
+    }
+}
+
+/// Some rows of a single column, whose chains overlap; returns how many.
+#[inline(always)]
+unsafe fn single_column<T: Real>(x: &Unpacked<T>, i: usize, j: usize) -> usize {
+    // SAFETY: no more rows than are left.
+    unsafe {
+        match x.extent[0] - i {
+            8.. => elements::<T, 8>(x, i, j),
+            4.. => elements::<T, 4>(x, i, j),
+            2.. => elements::<T, 2>(x, i, j),
+            _ => elements::<T, 1>(x, i, j),
+        }
+    }
+}
+
+/// `M` rows of one column; returns `M`.
+#[inline(always)]
+unsafe fn elements<T: Real, const M: usize>(x: &Unpacked<T>, i: usize, j: usize) -> usize {
     let [_, _, k] = x.extent;
     let depth = block_depth(k);
-    let mut start = 0;
-    while start < k {
-        let end = (start + depth).min(k);
-        let mut sums = [[T::ZERO; W]; M];
+    for start in (0..k).step_by(depth) {
+        let mut sums = [T::ZERO; M];
         // SAFETY: rows, columns and steps lie inside the operands.
         unsafe {
-            for p in start..end {
-                let b = x.b.0.offset(p as isize * x.b.1).add(j).cast::<[T; W]>().read_unaligned();
+            for p in start..(start + depth).min(k) {
+                let factor = *x.b.0.offset(p as isize * x.b.1).add(j);
                 for (r, sum) in sums.iter_mut().enumerate() {
-                    let factor = *x.a.0.offset((i + r) as isize * x.a.1 + p as isize * x.a.2);
-                    for (s, part) in sum.iter_mut().zip(b) {
-                        *s = factor.fused(part, *s);
-                    }
+                    *sum = x.a.0.offset((i + r) as isize * x.a.1 + p as isize * x.a.2).read().fused(factor, *sum);
                 }
             }
-            for (r, sum) in sums.iter().enumerate() {
-                let at = x.c.0.add((i + r) * x.c.1 + j).cast::<[T; W]>();
-                let mut total = *sum;
-                if start > 0 {
-                    let old = at.read_unaligned();
-                    total = std::array::from_fn(|lane| old[lane] + sum[lane]);
-                }
-                at.write_unaligned(total);
+            for (r, sum) in sums.into_iter().enumerate() {
+                let at = x.c.0.add((i + r) * x.c.1 + j);
+                *at = if start > 0 { *at + sum } else { sum };
             }
         }
-        start = end;
     }
+    M
 }
 
 /// Computes small products directly; `a` and `b` are given for each, `b` with unit row stride.
