@@ -34,8 +34,8 @@ const CHEAP: u32 = 2;
 /// packs at a time, so that the copy takes no more memory.
 const SHARED_FACTOR: RangeInclusive<usize> = 1 << 12..=1 << 22;
 
-/// A value of at most so much work on the elements of one root is computed again for each user, which reads the root in
-/// the place of the value; the value is not even written then.
+/// A value of at most so much work on the elements of one stored value, beside few others that are repeated, is computed
+/// again for each user, which reads that one in the place of the value; the value is not even written then.
 const MAX_PATH_WORK: u32 = 3;
 
 /// The arguments of attention and its gradient that are vectors, without strides.
@@ -390,27 +390,38 @@ impl<'g> Values<'g> {
         }
     }
 
+    /// Whether a broadcast value has so few elements before it is repeated that reading them takes no time beside the others.
+    fn repeats_few(&self, id: ValueId) -> bool {
+        const TIMES: usize = 16;
+        let node = self.graph.node(id);
+        self.graph.ty(node.args[0]).n_elements().saturating_mul(TIMES) <= node.ty.n_elements()
+    }
+
     /// The path to a value, whose own work is given, from those to the values before.
     fn path(&self, id: ValueId, own: u32, paths: &[RootPath]) -> RootPath {
         let node = self.graph.node(id);
+        let bytes = |id: ValueId| self.graph.ty(id).dtype.size();
+        let of_arg = |&arg: &ValueId| {
+            let of_library = || matches!(self.lowering(arg), Lowering::Library(_));
+            match self.is_stored(arg) {
+                true => RootPath::From { source: arg, work: 0, of_library: of_library() },
+                false => paths[arg.index()],
+            }
+        };
         match self.lowering(id) {
             Lowering::Pointwise(_) => {}
+            Lowering::Movement(Movement::Broadcast) if self.repeats_few(id) => return RootPath::Repeated,
+            Lowering::Movement(Movement::Reshape) => {
+                let path = of_arg(&node.args[0]);
+                let of_library = matches!(path, RootPath::From { of_library: true, .. });
+                return if of_library { RootPath::Tangled } else { path };
+            }
             Lowering::Indexed { .. }
             | Lowering::Movement(_)
             | Lowering::Reduce { .. }
             | Lowering::Library(_)
             | Lowering::Parameter => return RootPath::Tangled,
         }
-        let bytes = |id: ValueId| self.graph.ty(id).dtype.size();
-        let of_arg = |&arg: &ValueId| {
-            if self.is_root(arg) {
-                RootPath::From { source: arg, work: 0 }
-            } else if self.is_stored(arg) {
-                RootPath::Tangled
-            } else {
-                paths[arg.index()]
-            }
-        };
         let path = node.args.iter().map(of_arg).fold(RootPath::Constant, RootPath::joined).longer(own);
         // Elements that are shorter than those of the root, such as `bool`, take less memory than it.
         let is_narrower = matches!(path, RootPath::From { source, .. } if bytes(id) < bytes(source));
@@ -651,8 +662,10 @@ struct Users {
 enum RootPath {
     /// From none.
     Constant,
-    /// From one root, element by element, by so much work in units of an addition.
-    From { source: ValueId, work: u32 },
+    /// From few elements, each of which is repeated.
+    Repeated,
+    /// From one value, perhaps with repeated elements, element by element, by so much work in units of an addition.
+    From { source: ValueId, work: u32, of_library: bool },
     /// From others, or from several.
     Tangled,
 }
@@ -661,10 +674,14 @@ impl RootPath {
     fn joined(self, other: RootPath) -> RootPath {
         match (self, other) {
             (RootPath::Constant, path) | (path, RootPath::Constant) => path,
-            (RootPath::From { source, work }, RootPath::From { source: of_other, work: more })
+            // An epilogue writes such a formula in the place of what the library computes.
+            (RootPath::Repeated, RootPath::From { of_library: true, .. })
+            | (RootPath::From { of_library: true, .. }, RootPath::Repeated) => RootPath::Tangled,
+            (RootPath::Repeated, path) | (path, RootPath::Repeated) => path,
+            (RootPath::From { source, work, of_library }, RootPath::From { source: of_other, work: more, .. })
                 if source == of_other =>
             {
-                RootPath::From { source, work: work.saturating_add(more) }
+                RootPath::From { source, work: work.saturating_add(more), of_library }
             }
             _ => RootPath::Tangled,
         }
@@ -672,8 +689,10 @@ impl RootPath {
 
     fn longer(self, own: u32) -> RootPath {
         match self {
-            RootPath::From { source, work } => RootPath::From { source, work: work.saturating_add(own) },
-            RootPath::Constant | RootPath::Tangled => self,
+            RootPath::From { source, work, of_library } => {
+                RootPath::From { source, work: work.saturating_add(own), of_library }
+            }
+            RootPath::Constant | RootPath::Repeated | RootPath::Tangled => self,
         }
     }
 

@@ -26,6 +26,7 @@ use retape_runtime::DType;
 use smallvec::SmallVec;
 
 use self::extremes::with_minima;
+use self::written_out::accesses;
 use crate::expand::{expand, expand_quotients};
 use crate::ir::{Inst, Kernel, Stage};
 use crate::simplify::{simplify, simplify_coordinates};
@@ -256,6 +257,14 @@ fn strides_in(strides: RangeInclusive<i64>, kernel: &Kernel, axis: usize) -> usi
     loads.count() + stores.count()
 }
 
+/// The loads and stores that walk both of two axes, with neighbours along the first one, and along the second.
+fn matrices_along(kernel: &Kernel, axes: [usize; 2]) -> [usize; 2] {
+    let along = |[axis, other]: [usize; 2]| {
+        accesses(kernel).filter(|(_, at)| at.stride(axis) == 1 && at.stride(other) != 0).count()
+    };
+    [along(axes), along([axes[1], axes[0]])]
+}
+
 fn traversal(kernel: &Kernel, kept: usize) -> Traversal {
     if kernel.axes.len() == kept {
         return match kept {
@@ -275,7 +284,10 @@ fn traversal(kernel: &Kernel, kept: usize) -> Traversal {
         [0, 0] if is_long => count(2..=NEAR),
         units => units,
     };
-    if along_kept >= along_reduced.max(1) { Traversal::Columns { block: 0 } } else { Traversal::Rows }
+    // An element for each step costs nothing where vectors are columns, however many such operands there are.
+    let [of_columns, of_rows] = matrices_along(kernel, [kept - 1, kernel.axes.len() - 1]);
+    let has_columns = along_kept >= along_reduced.max(1) || of_columns > of_rows;
+    if has_columns { Traversal::Columns { block: 0 } } else { Traversal::Rows }
 }
 
 /// Enough independent vectors to hide latencies, few enough for the registers.

@@ -20,6 +20,11 @@ const TURNED: usize = 64 << 10;
 /// Rows from which on a B is worth turning.
 const MANY_ROWS: usize = 8;
 
+/// Steps, and rows, of a product that panels suit better: a strip of columns and the rows that it meets are more than the
+/// nearest cache holds.
+const MANY_STEPS: usize = 200;
+const FEW_ROWS: usize = 96;
+
 /// Bytes of an A whose steps are rows of memory.
 const NEAR_ROWS: usize = 1 << 20;
 
@@ -67,7 +72,8 @@ pub(crate) fn is_near<T: Real>([m, n, k]: [usize; 3], [a, b]: [&Strided<T>; 2]) 
     };
     let are_steps_near = || bytes(m.saturating_mul(k)) <= NEAR_ROWS && !is_crowded(k, bytes(a_step));
     let is_a_near = a_row != 1 || are_steps_near();
-    m > 1 && a.is_dense() && b.is_dense() && is_b_near && is_a_near && !is_split(m, n, k)
+    let is_large = k > MANY_STEPS && m > FEW_ROWS;
+    m > 1 && !is_large && a.is_dense() && b.is_dense() && is_b_near && is_a_near && !is_split(m, n, k)
 }
 
 impl Engine {
