@@ -10,6 +10,7 @@ mod join;
 mod lower;
 mod materialise;
 mod parts;
+mod paths;
 mod place;
 mod products;
 mod readers;

@@ -18,6 +18,7 @@ use retape_runtime::Scalar;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use super::paths::{PathStart, RootPath};
 use super::view::View;
 use super::{ComputeCost, slots};
 use crate::graph::Graph;
@@ -33,10 +34,6 @@ const CHEAP: u32 = 2;
 /// Elements of a transposed factor that is stored: from where a transposition is a call of the library, to what a product
 /// packs at a time, so that the copy takes no more memory.
 const SHARED_FACTOR: RangeInclusive<usize> = 1 << 12..=1 << 22;
-
-/// A value of at most so much work on the elements of one stored value, beside few others that are repeated, is computed
-/// again for each user, which reads that one in the place of the value; the value is not even written then.
-const MAX_PATH_WORK: u32 = 3;
 
 /// The arguments of attention and its gradient that are vectors, without strides.
 const ATTENTION_TERMS: std::ops::Range<usize> = 3..5;
@@ -379,10 +376,10 @@ impl<'g> Values<'g> {
             self.costs[id.index()] = cost;
             let path = self.path(id, own, &paths);
             let computes = matches!(self.lowering(id), Lowering::Pointwise(_) | Lowering::Indexed { .. });
-            let Users { count, spread, n_read } = users[id.index()];
+            let Users { count, spread, moves, n_read } = users[id.index()];
             // Of slices such as halves, all together compute no more elements than there are.
             let is_shared = count > 1 && n_read > node.ty.n_elements();
-            let is_dear = cost > CHEAP && (spread || is_shared && !path.is_short());
+            let is_dear = cost > CHEAP && (spread || is_shared && !path.is_short(moves));
             if computes && (cost > MAX_COST || is_dear) && !node.args.is_empty() {
                 self.need(id);
             }
@@ -401,20 +398,24 @@ impl<'g> Values<'g> {
     fn path(&self, id: ValueId, own: u32, paths: &[RootPath]) -> RootPath {
         let node = self.graph.node(id);
         let bytes = |id: ValueId| self.graph.ty(id).dtype.size();
-        let of_arg = |&arg: &ValueId| {
-            let of_library = || matches!(self.lowering(arg), Lowering::Library(_));
-            match self.is_stored(arg) {
-                true => RootPath::From { source: arg, work: 0, of_library: of_library() },
-                false => paths[arg.index()],
+        let start_of = |arg: ValueId| {
+            if matches!(self.lowering(arg), Lowering::Library(_)) {
+                PathStart::Library
+            } else if self.is_root(arg) {
+                PathStart::Root
+            } else {
+                PathStart::Several
             }
+        };
+        let of_arg = |&arg: &ValueId| match self.is_stored(arg) {
+            true => RootPath::From { source: arg, work: 0, start: start_of(arg) },
+            false => paths[arg.index()],
         };
         match self.lowering(id) {
             Lowering::Pointwise(_) => {}
             Lowering::Movement(Movement::Broadcast) if self.repeats_few(id) => return RootPath::Repeated,
             Lowering::Movement(Movement::Reshape) => {
-                let path = of_arg(&node.args[0]);
-                let of_library = matches!(path, RootPath::From { of_library: true, .. });
-                return if of_library { RootPath::Tangled } else { path };
+                return of_arg(&node.args[0]).joined(RootPath::Repeated);
             }
             Lowering::Indexed { .. }
             | Lowering::Movement(_)
@@ -458,7 +459,10 @@ impl<'g> Values<'g> {
                     let arg = node.args[0];
                     let repeats = matches!(movement, Movement::Broadcast)
                         && self.graph.ty(arg).n_elements() < node.ty.n_elements();
-                    Some(Users { spread: repeats || users[id.index()].spread, ..users[id.index()] })
+                    let of_movement = users[id.index()];
+                    let moves = matches!(movement, Movement::Permute(_) | Movement::Slice { .. });
+                    let (spread, moves) = (repeats || of_movement.spread, moves || of_movement.moves);
+                    Some(Users { spread, moves, ..of_movement })
                 }
                 Lowering::Pointwise(_)
                 | Lowering::Indexed { .. }
@@ -472,10 +476,12 @@ impl<'g> Values<'g> {
                     Some(through) => {
                         of_arg.count += through.count;
                         of_arg.spread |= through.spread;
+                        of_arg.moves |= through.moves;
                         of_arg.n_read = of_arg.n_read.saturating_add(through.n_read);
                     }
                     None => {
                         of_arg.count += 1;
+                        of_arg.moves |= matches!(self.lowering(id), Lowering::Indexed { .. });
                         of_arg.n_read = of_arg.n_read.saturating_add(self.graph.ty(arg).n_elements());
                     }
                 }
@@ -651,54 +657,11 @@ fn is_zeros(graph: &Graph, id: ValueId) -> bool {
 #[derive(Clone, Copy, Debug, Default)]
 struct Users {
     count: u32,
-    /// Whether one of them reads each element several times.
+    /// Whether one of them reads each element several times, and whether one reads elements in another order, or some of them.
     spread: bool,
+    moves: bool,
     /// The elements that all of them read.
     n_read: usize,
-}
-
-/// The path of pointwise ops from stored values to a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RootPath {
-    /// From none.
-    Constant,
-    /// From few elements, each of which is repeated.
-    Repeated,
-    /// From one value, perhaps with repeated elements, element by element, by so much work in units of an addition.
-    From { source: ValueId, work: u32, of_library: bool },
-    /// From others, or from several.
-    Tangled,
-}
-
-impl RootPath {
-    fn joined(self, other: RootPath) -> RootPath {
-        match (self, other) {
-            (RootPath::Constant, path) | (path, RootPath::Constant) => path,
-            // An epilogue writes such a formula in the place of what the library computes.
-            (RootPath::Repeated, RootPath::From { of_library: true, .. })
-            | (RootPath::From { of_library: true, .. }, RootPath::Repeated) => RootPath::Tangled,
-            (RootPath::Repeated, path) | (path, RootPath::Repeated) => path,
-            (RootPath::From { source, work, of_library }, RootPath::From { source: of_other, work: more, .. })
-                if source == of_other =>
-            {
-                RootPath::From { source, work: work.saturating_add(more), of_library }
-            }
-            _ => RootPath::Tangled,
-        }
-    }
-
-    fn longer(self, own: u32) -> RootPath {
-        match self {
-            RootPath::From { source, work, of_library } => {
-                RootPath::From { source, work: work.saturating_add(own), of_library }
-            }
-            RootPath::Constant | RootPath::Repeated | RootPath::Tangled => self,
-        }
-    }
-
-    fn is_short(self) -> bool {
-        matches!(self, RootPath::From { work, .. } if work <= MAX_PATH_WORK)
-    }
 }
 
 /// A point at which one op is computed on its own, from single elements.
@@ -742,5 +705,67 @@ fn weight<V>(inst: &Inst<V>) -> u32 {
         | Inst::Cast(..)
         | Inst::Bitcast(..)
         | Inst::Reduce(..) => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which of the values are stored, of a program whose values 1 and 2 are a repeated element of each row, and a formula.
+    fn stored(source: &str, formula: &str, users: &str) -> Vec<usize> {
+        let text = format!(
+            "graph (%0: f32[64, 256], %1: f32[64, 1], %2: f32[64, 256]) {{
+               %3 = broadcast_to %1 {{shape=[64, 256]}} : f32[64, 256]
+               %4 = {source} : f32[64, 256]
+               %5 = {formula} : f32[64, 256]
+               {users}
+             }}"
+        );
+        let graph: Graph = text.parse().unwrap_or_else(|e| panic!("{e} in\n{text}"));
+        let values = Values::of(&graph);
+        values.roots().map(ValueId::index).collect()
+    }
+
+    /// Two sums of squares along different axes.
+    const SUMS: &str = "%6 = mul %5, %5 : f32[64, 256]
+         %7 = reduce_sum %6 {axes=[0]} : f32[256]
+         %8 = reduce_sum %5 {axes=[1]} : f32[64]
+         return %7, %8";
+
+    #[test]
+    fn formulas_of_one_value_and_few_others_are_computed_again() {
+        assert_eq!(stored("add %0, %3", "mul %4, %3", SUMS), [7, 8], "of a parameter");
+        assert_eq!(stored("mul %0, %2", "mul %4, %3", SUMS), [5, 7, 8], "of two");
+    }
+
+    #[test]
+    fn formulas_that_are_read_in_another_order_are_stored() {
+        let turned = "%6 = permute %5 {perm=[1, 0]} : f32[256, 64]
+             %7 = reduce_sum %6 {axes=[0]} : f32[64]
+             %8 = reduce_sum %5 {axes=[0]} : f32[256]
+             return %7, %8";
+        assert_eq!(stored("add %0, %3", "mul %4, %3", turned), [5, 7, 8]);
+        let part = turned.replace(
+            "permute %5 {perm=[1, 0]} : f32[256, 64]",
+            "slice %5 {start=[0, 0], step=[1, 1], shape=[63, 256]} : f32[63, 256]",
+        );
+        let part = part.replace("f32[64]", "f32[256]");
+        assert_eq!(stored("add %0, %3", "mul %4, %3", &part), [5, 7, 8]);
+    }
+
+    /// An epilogue computes a formula of a product where the product would be.
+    #[test]
+    fn formulas_of_products_are_stored() {
+        let text = "graph (%0: f32[64, 64], %1: f32[64, 256], %2: f32[256]) {
+               %3 = matmul %0, %1 : f32[64, 256]
+               %4 = broadcast_to %2 {shape=[64, 256]} : f32[64, 256]
+               %5 = add %3, %4 : f32[64, 256]
+               %6 = reduce_sum %5 {axes=[0]} : f32[256]
+               %7 = reduce_sum %5 {axes=[1]} : f32[64]
+               return %6, %7
+             }";
+        let graph: Graph = text.parse().unwrap();
+        assert_eq!(Values::of(&graph).roots().map(ValueId::index).collect::<Vec<_>>(), [3, 5, 6, 7]);
     }
 }

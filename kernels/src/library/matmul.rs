@@ -12,7 +12,7 @@ use super::dense::{DenseKernel, check_arity, check_dtype, view, view_mut};
 use super::extents::{Checked, count, countable};
 use super::halves::{HalfProduct, LineLayout};
 use super::micro::{
-    ColumnExtents, Dots, Engine, MAX_TURNED, Output, Product, Real, SIDE_BY_SIDE, Strided, fills_vectors, is_narrow,
+    ColumnExtents, Dots, Engine, MOST_TURNED, Output, Product, Real, SIDE_BY_SIDE, Strided, fills_vectors, is_narrow,
     is_near, is_of_dots, is_one_task, is_shallow, is_split, is_unpacked, multiply_dots, multiply_turned,
     multiply_unpacked,
 };
@@ -509,7 +509,7 @@ impl<T: Real> MatMulCall<'_, T> {
                 done(0..m, 0..n);
                 return;
             }
-            if is_near([m, n, k], [a, b]) {
+            if is_near(&kernels, [m, n, k], [a, b]) {
                 // SAFETY: as above.
                 unsafe { self.engine.multiply_near([m, n, k], [a, b], c, done) };
                 return;
@@ -527,7 +527,7 @@ impl<T: Real> MatMulCall<'_, T> {
         }
         // Rows that lie apart are turned in registers.
         let is_turned = is_column && self.op.a.row_stride != 1 && streams;
-        if is_small && m > 1 && n > 1 && self.op.b.col_stride != 1 && k.saturating_mul(n) <= MAX_TURNED {
+        if is_small && m > 1 && n > 1 && self.op.b.col_stride != 1 && k.saturating_mul(n) <= MOST_TURNED {
             // SAFETY: as above.
             unsafe { multiply_turned(self.engine.level, [m, n, k], a, b, c) };
             done(0..m, 0..n);

@@ -307,6 +307,27 @@ fn batches_of_small_matrices_agree_with_their_references() {
     }
 }
 
+/// Products whose right operand stays in a near cache: strips and tiles that begin in those before, several blocks of steps,
+/// rows and columns in several tasks, turned columns with and without a gap behind their rows, and as large as they become.
+#[test]
+fn products_with_a_near_right_operand_agree_with_their_references() {
+    let mut random = Random(0x4ea5);
+    for n in [16, 17, 20, 31, 33, 40, 100] {
+        for [m, k] in [[2, 16], [5, 40], [7, 17], [9, 300], [13, 64]] {
+            for (dtype, turned) in [(DType::F32, 0), (DType::F32, 1), (DType::F64, 2), (DType::F64, 3)] {
+                check(&product(dtype, [m, n, k], turned), k, &mut random);
+            }
+        }
+    }
+    let large =
+        [[97, 72, 40], [24, 400, 50], [500, 16, 33], [96, 50, 257], [60, 128, 70], [40, 100, 160], [130, 36, 200]];
+    for extents @ [_, _, k] in large {
+        for turned in 0..4 {
+            check(&product(DType::F32, extents, turned), k, &mut random);
+        }
+    }
+}
+
 /// Products of a few elements, whose chains are computed side by side across matrices: one chain left over, chains of
 /// several blocks, more than there are tasks, broadcast operands, and as many elements as are not computed so.
 #[test]

@@ -327,6 +327,25 @@ mod tests {
         schedule(&prepared(&kernel))
     }
 
+    /// Sums of columns of a matrix beside an element of each of `n` other operands for every row.
+    #[test]
+    fn operands_of_rows_do_not_make_columns_rows() {
+        for n in [0, 1, 4] {
+            let others: Vec<String> = (0..n).map(|i| format!("p{}: f32[512], ", i + 2)).collect();
+            let mut text =
+                format!("kernel (p0: f32[131072], p1: f32[256] out, {}) {{\n", others.concat().trim_end_matches(", "));
+            text = text.replace(", )", ")") + "axes a0 = 512 reduced, a1 = 256\n%0 = load p0[a0 * 256 + a1]\n";
+            for i in 0..n {
+                text +=
+                    &format!("%{} = load p{}[a0]\n%{} = mul %{}, %{}\n", 2 * i + 1, i + 2, 2 * i + 2, 2 * i, 2 * i + 1);
+            }
+            text += &format!("%{} = reduce sum %{}\nstore p1[a1], %{}\n}}", 2 * n + 1, 2 * n, 2 * n + 1);
+            let kernel: Kernel = text.parse().unwrap_or_else(|e| panic!("{e:?} in\n{text}"));
+            let nests = schedule(&prepared(&kernel)).nests;
+            assert!(matches!(nests[0].traversal, Traversal::Columns { .. }), "{n}: {:?}", nests[0].traversal);
+        }
+    }
+
     #[test]
     fn formulas_of_quotients_do_not_decide_the_order_of_additions() {
         for (op, dtype) in [("rem", "f32"), ("rem", "f64"), ("div", "i32"), ("rem", "u8"), ("rem", "i64")] {

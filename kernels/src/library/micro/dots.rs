@@ -2,7 +2,8 @@
 //! neighbouring matrices are computed side by side.
 
 use super::drive::is_split;
-use super::{Level, MAX_TURNED, Real, block_depth};
+use super::small::MAX_TURNED;
+use super::{Level, Real, block_depth};
 
 /// Elements of a product at most.
 const MOST: usize = 7;

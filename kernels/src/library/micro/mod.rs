@@ -77,7 +77,7 @@ use shallow::Shallow;
 pub(crate) use shallow::is_shallow;
 use sliding::Sliding;
 use small::Unpacked;
-pub(crate) use small::{MAX_TURNED, is_unpacked, multiply_turned, multiply_unpacked};
+pub(crate) use small::{MOST_TURNED, is_unpacked, multiply_turned, multiply_unpacked};
 pub(crate) use softmax::SoftmaxReal;
 use strip::Column;
 use tile::{Block, Lines};

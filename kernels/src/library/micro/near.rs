@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::drive::{Done, Engine, Output, is_split};
-use super::grid::{power_of_two, share};
+use super::grid::{is_one_task, power_of_two, share};
 use super::pack::{PanelSource, Strided};
 use super::small::multiply_unpacked;
 use super::{Kernels, LINE, Layout, Real, with_scratch};
@@ -20,8 +20,8 @@ const TURNED: usize = 64 << 10;
 /// Rows from which on a B is worth turning.
 const MANY_ROWS: usize = 8;
 
-/// Steps, and rows, of a product that panels suit better: a strip of columns and the rows that it meets are more than the
-/// nearest cache holds.
+/// Steps of a product that panels suit better if it has more rows than these, as a strip of columns and the rows that it meets
+/// are more than the nearest cache holds; and rows as lanes if its columns leave most of a second vector empty.
 const MANY_STEPS: usize = 200;
 const FEW_ROWS: usize = 96;
 
@@ -37,7 +37,7 @@ const UNIT: usize = 6;
 const CHUNK: usize = 1 << 13;
 
 /// Multiplications of a task at least, and tasks at most.
-const TASK: usize = 1 << 17;
+const TASK: usize = 1 << 16;
 const TASKS: usize = 16;
 
 /// Whether so many lines at such a distance, in bytes, share few sets of a nearest cache.
@@ -61,7 +61,7 @@ pub(crate) fn fills_vectors<T>(kernels: &Kernels<T>, [n, k]: [usize; 2]) -> bool
 }
 
 /// Whether a product that fills vectors is computed with a B that stays in a near cache.
-pub(crate) fn is_near<T: Real>([m, n, k]: [usize; 3], [a, b]: [&Strided<T>; 2]) -> bool {
+pub(crate) fn is_near<T: Real>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], [a, b]: [&Strided<T>; 2]) -> bool {
     let bytes = |elements: usize| elements.saturating_mul(size_of::<T>());
     let ((_, a_row, a_step), (_, b_col, b_step)) = (a.parts(), b.parts());
     let [a_step, b_step] = [a_step, b_step].map(isize::unsigned_abs);
@@ -72,7 +72,7 @@ pub(crate) fn is_near<T: Real>([m, n, k]: [usize; 3], [a, b]: [&Strided<T>; 2]) 
     };
     let are_steps_near = || bytes(m.saturating_mul(k)) <= NEAR_ROWS && !is_crowded(k, bytes(a_step));
     let is_a_near = a_row != 1 || are_steps_near();
-    let is_large = k > MANY_STEPS && m > FEW_ROWS;
+    let is_large = k > MANY_STEPS && (m > FEW_ROWS || m >= kernels.lanes && 2 * n < 3 * kernels.lanes);
     m > 1 && !is_large && a.is_dense() && b.is_dense() && is_b_near && is_a_near && !is_split(m, n, k)
 }
 
@@ -114,7 +114,8 @@ impl Engine {
     /// As there.
     unsafe fn near_tasks<T: Real>(&self, [m, n, k]: [usize; 3], [a, b]: [&Strided<T>; 2], c: *mut T, done: Done<'_>) {
         let width = 2 * T::kernels(self.level).lanes;
-        let wanted = (m.saturating_mul(n).saturating_mul(k) / TASK).clamp(1, if self.divides { TASKS } else { 1 });
+        let is_one = !self.divides || is_one_task(m, n, k);
+        let wanted = if is_one { 1 } else { (m.saturating_mul(n).saturating_mul(k) / TASK).min(TASKS) };
         let down = power_of_two(wanted.min(m / (2 * UNIT)).max(1));
         let across = power_of_two((wanted / down).min(n / width).max(1));
         let height = (CHUNK / k / UNIT).max(2) * UNIT;

@@ -6,11 +6,12 @@ use super::heights::NextHeight;
 use super::pack::{PanelSource, Strided};
 use super::simd::Simd;
 use super::tile::{Shortest, finish, line_step};
-use super::{Layout, Level, Real, block_depth};
+use super::{Layout, Level, Real, block_depth, with_scratch};
 
 /// Elements at most of a right operand that is copied so that its columns are neighbours.
-pub(crate) const MAX_TURNED: usize = 256;
-/// The same where the copy has a place of its own, which is cleared sooner.
+pub(crate) const MOST_TURNED: usize = 1 << 12;
+/// The same where the copy lies on the stack, and where it has a place of its own there, which is cleared sooner.
+pub(super) const MAX_TURNED: usize = 256;
 const FEW_TURNED: usize = 32;
 
 /// Whether a product is so small that packing would cost more than it saves; `row` is the number of elements from one row of
@@ -216,15 +217,11 @@ pub(crate) unsafe fn multiply_unpacked<T: Real>(
     unsafe { (T::kernels(level).unpacked)(&x) }
 }
 
-/// Computes a small product whose B, of [`MAX_TURNED`] elements at most, has columns that are no neighbours.
+/// Computes a small product whose B has columns that are no neighbours.
 ///
 /// # Safety
 ///
 /// `c` is writable for m rows of n elements.
-///
-/// # Panics
-///
-/// Panics if B has more elements.
 pub(crate) unsafe fn multiply_turned<T: Real>(
     level: Level,
     extent: [usize; 3],
@@ -233,18 +230,17 @@ pub(crate) unsafe fn multiply_turned<T: Real>(
     c: *mut T,
 ) {
     let [_, n, k] = extent;
-    let (mut few, mut more);
-    let turned = if n * k <= FEW_TURNED {
-        few = [T::ZERO; FEW_TURNED];
-        &mut few[..]
-    } else {
-        more = [T::ZERO; MAX_TURNED];
-        &mut more[..]
+    let multiply = |turned: &mut [T]| {
+        b.pack(0..n, 0..k, Layout::Interleaved, n, turned);
+        // SAFETY: k rows of n elements, which live as long as the call; `c` is handed on.
+        unsafe {
+            let b = Strided::new(turned.as_ptr(), 1, n as isize);
+            multiply_unpacked(level, extent, a, &b, c, n);
+        }
     };
-    b.pack(0..n, 0..k, Layout::Interleaved, n, &mut turned[..n * k]);
-    // SAFETY: k rows of n elements, which live as long as the call; `c` is handed on.
-    unsafe {
-        let b = Strided::new(turned.as_ptr(), 1, n as isize);
-        multiply_unpacked(level, extent, a, &b, c, n);
+    match n * k {
+        len @ ..=FEW_TURNED => multiply(&mut [T::ZERO; FEW_TURNED][..len]),
+        len @ ..=MAX_TURNED => multiply(&mut [T::ZERO; MAX_TURNED][..len]),
+        len => with_scratch(len, multiply),
     }
 }
