@@ -151,14 +151,24 @@ fn to_the_extremes(at: &Site<'_>, axes: &[usize]) -> Cotangents {
 /// The derivative with respect to an element is the product of all others: of those before it and those after it, so
 /// that nothing is divided by an element, which may be 0.
 fn leave_one_out(at: &Site<'_>, axes: &[usize]) -> Cotangents {
+    /// Columns that products are accumulated along; fewer are turned to lines.
+    const COLUMNS: usize = 32;
     let x = &at.args[0];
+    let others_along = |lines: &Tensor, axis: usize| {
+        let others = |reverse| Tensor::apply(CumProd { axis, reverse, exclusive: true }, &[lines]);
+        others(false) * others(true)
+    };
+    if let &[axis] = axes
+        && x.shape()[axis + 1..].iter().product::<usize>() >= COLUMNS
+    {
+        return Cotangents::of([at.ct.spread_over(axes, x.shape()) * others_along(x, axis)]);
+    }
     let kept = (0..x.rank()).filter(|axis| !axes.contains(axis));
     let perm: SmallVec<[usize; 4]> = kept.chain(axes.iter().copied()).collect();
     let moved = Tensor::apply(Permute { perm: perm.clone() }, &[x]);
     let n = axes.iter().map(|&axis| x.shape()[axis]).product();
     let lines = moved.reshape(Shape::new(&[at.output.n_elements(), n]));
-    let others = |reverse| Tensor::apply(CumProd { axis: 1, reverse, exclusive: true }, &[&lines]);
-    let others = (others(false) * others(true)).reshape(Shape::new(moved.shape()));
+    let others = others_along(&lines, 1).reshape(Shape::new(moved.shape()));
     let mut inverse = perm.clone();
     perm.iter().enumerate().for_each(|(to, &from)| inverse[from] = to);
     Cotangents::of([at.ct.spread_over(axes, x.shape()) * Tensor::apply(Permute { perm: inverse }, &[&others])])
