@@ -15,8 +15,8 @@ const MAX_PATH_WORK: u32 = 3;
 pub(super) enum RootPath {
     /// From none.
     Constant,
-    /// From few elements, each of which is repeated.
-    Repeated,
+    /// From few elements, each of which is repeated, by so much work for each of the result.
+    Repeated { work: u32 },
     /// From one value, element by element, by so much work in units of an addition.
     From { source: ValueId, work: u32, start: PathStart },
     /// From others, or from several.
@@ -38,13 +38,15 @@ impl RootPath {
     pub(super) fn joined(self, other: RootPath) -> RootPath {
         match (self, other) {
             (RootPath::Constant, path) | (path, RootPath::Constant) => path,
-            (RootPath::Repeated, RootPath::From { start: PathStart::Library, .. })
-            | (RootPath::From { start: PathStart::Library, .. }, RootPath::Repeated) => RootPath::Tangled,
-            (RootPath::Repeated, RootPath::From { source, work, .. })
-            | (RootPath::From { source, work, .. }, RootPath::Repeated) => {
-                RootPath::From { source, work, start: PathStart::Several }
+            (RootPath::Repeated { .. }, RootPath::From { start: PathStart::Library, .. })
+            | (RootPath::From { start: PathStart::Library, .. }, RootPath::Repeated { .. }) => RootPath::Tangled,
+            (RootPath::Repeated { work: more }, RootPath::From { source, work, .. })
+            | (RootPath::From { source, work, .. }, RootPath::Repeated { work: more }) => {
+                RootPath::From { source, work: work.saturating_add(more), start: PathStart::Several }
             }
-            (RootPath::Repeated, path) | (path, RootPath::Repeated) => path,
+            (RootPath::Repeated { work }, RootPath::Repeated { work: more }) => {
+                RootPath::Repeated { work: work.saturating_add(more) }
+            }
             (RootPath::From { source, work, start }, RootPath::From { source: of_other, work: more, start: other })
                 if source == of_other =>
             {
@@ -57,7 +59,8 @@ impl RootPath {
     pub(super) fn longer(self, own: u32) -> RootPath {
         match self {
             RootPath::From { source, work, start } => RootPath::From { source, work: work.saturating_add(own), start },
-            RootPath::Constant | RootPath::Repeated | RootPath::Tangled => self,
+            RootPath::Repeated { work } => RootPath::Repeated { work: work.saturating_add(own) },
+            RootPath::Constant | RootPath::Tangled => self,
         }
     }
 

@@ -4,8 +4,8 @@
 //! output, a library kernel or a read at computed coordinates needs as a whole, and a transposed matrix that many
 //! products have on the right (ADR 42). Joins may read parts of what has memory (ADR 99). A pointwise value with several
 //! users is a root unless computing it again costs less than loading it, or users compute no more of it together than
-//! there is, or it is a short formula of another root, which users then read in its place; if fusion brings all its users
-//! into its own kernel, it is never written after all.
+//! there is, or it is a short formula of another stored value, which users then read in its place (`paths.rs`); if fusion
+//! brings all its users into its own kernel, it is never written after all.
 //!
 //! Once groups are complete, some transposed values become roots as well (`materialise.rs`).
 
@@ -413,9 +413,11 @@ impl<'g> Values<'g> {
         };
         match self.lowering(id) {
             Lowering::Pointwise(_) => {}
-            Lowering::Movement(Movement::Broadcast) if self.repeats_few(id) => return RootPath::Repeated,
+            Lowering::Movement(Movement::Broadcast) if self.repeats_few(id) => {
+                return RootPath::Repeated { work: 0 };
+            }
             Lowering::Movement(Movement::Reshape) => {
-                return of_arg(&node.args[0]).joined(RootPath::Repeated);
+                return of_arg(&node.args[0]).joined(RootPath::Repeated { work: 0 });
             }
             Lowering::Indexed { .. }
             | Lowering::Movement(_)
@@ -712,7 +714,7 @@ fn weight<V>(inst: &Inst<V>) -> u32 {
 mod tests {
     use super::*;
 
-    /// Which of the values are stored, of a program whose values 1 and 2 are a repeated element of each row, and a formula.
+    /// Which values are roots, of a program whose value 3 is a repeated element for each row, and 4 and 5 are formulas.
     fn stored(source: &str, formula: &str, users: &str) -> Vec<usize> {
         let text = format!(
             "graph (%0: f32[64, 256], %1: f32[64, 1], %2: f32[64, 256]) {{
@@ -737,6 +739,8 @@ mod tests {
     fn formulas_of_one_value_and_few_others_are_computed_again() {
         assert_eq!(stored("add %0, %3", "mul %4, %3", SUMS), [7, 8], "of a parameter");
         assert_eq!(stored("mul %0, %2", "mul %4, %3", SUMS), [5, 7, 8], "of two");
+        // An exponential of repeated elements would be computed for each element of the array, by each user.
+        assert_eq!(stored("exp %3", "mul %4, %0", SUMS), [5, 7, 8]);
     }
 
     #[test]

@@ -46,7 +46,8 @@ fn is_crowded(lines: usize, distance: usize) -> bool {
     const MANY: usize = 64;
     const PAGE: usize = 4096;
     const WAYS: usize = 8;
-    distance.is_multiple_of(FAR) && lines > MANY || distance.is_multiple_of(PAGE) && lines > WAYS
+    let shares = |unit: usize| distance > 0 && distance.is_multiple_of(unit);
+    shares(FAR) && lines > MANY || shares(PAGE) && lines > WAYS
 }
 
 /// Elements from one turned row to the next.
@@ -73,7 +74,7 @@ pub(crate) fn is_near<T: Real>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], [a, 
     let are_steps_near = || bytes(m.saturating_mul(k)) <= NEAR_ROWS && !is_crowded(k, bytes(a_step));
     let is_a_near = a_row != 1 || are_steps_near();
     let is_large = k > MANY_STEPS && (m > FEW_ROWS || m >= kernels.lanes && 2 * n < 3 * kernels.lanes);
-    m > 1 && !is_large && a.is_dense() && b.is_dense() && is_b_near && is_a_near && !is_split(m, n, k)
+    m > 1 && k > 0 && !is_large && a.is_dense() && b.is_dense() && is_b_near && is_a_near && !is_split(m, n, k)
 }
 
 impl Engine {
@@ -124,7 +125,8 @@ impl Engine {
             let (all, cols) = (share(m, UNIT, down, task / across), share(n, width, across, task % across));
             for start in all.clone().step_by(height) {
                 let rows = start..(start + height).min(all.end);
-                self.near_block([rows, cols.clone()], k, [a, b], &out);
+                // SAFETY: these rows and columns are there, and are this task's own.
+                unsafe { self.near_block([rows, cols.clone()], k, [a, b], &out) };
                 done(start..(start + height).min(all.end), cols.clone());
             }
         };
@@ -135,7 +137,11 @@ impl Engine {
     }
 
     /// Some rows and columns.
-    fn near_block<T: Real>(
+    ///
+    /// # Safety
+    ///
+    /// The operands and the output have these rows and columns, and nobody else uses those of the output.
+    unsafe fn near_block<T: Real>(
         &self,
         [rows, cols]: [Range<usize>; 2],
         k: usize,
@@ -143,7 +149,7 @@ impl Engine {
         out: &Output<'_, T>,
     ) {
         let ((a, a_row, a_step), (b, b_col, b_step)) = (a.parts(), b.parts());
-        // SAFETY: the rows and columns lie inside the operands, and those of the result are this task's own.
+        // SAFETY: by the contract of this function.
         unsafe {
             let a = Strided::new(a.offset(rows.start as isize * a_row), a_row, a_step);
             let b = Strided::new(b.add(cols.start), b_col, b_step);

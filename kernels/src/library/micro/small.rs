@@ -189,7 +189,7 @@ unsafe fn elements<T: Real, const M: usize>(x: &Unpacked<T>, i: usize, j: usize)
     M
 }
 
-/// Computes small products directly; `a` and `b` are given for each, `b` with unit row stride.
+/// Computes small products directly; `b` has columns that are neighbours, and rows of `a` follow each other.
 ///
 /// # Safety
 ///
@@ -212,7 +212,11 @@ pub(crate) unsafe fn multiply_unpacked<T: Real>(
         }
         return;
     }
-    let x = Unpacked { extent, a: a.parts(), b: (b_data, b_inner), c: (c, stride) };
+    let (a_data, a_row, a_step) = a.parts();
+    debug_assert!(a_row >= 0, "rows follow each other");
+    // The distance of no second row may be any number.
+    let x =
+        Unpacked { extent, a: (a_data, if m > 1 { a_row } else { 0 }, a_step), b: (b_data, b_inner), c: (c, stride) };
     // SAFETY: the level is present, and the operands cover the extents by their own contract.
     unsafe { (T::kernels(level).unpacked)(&x) }
 }
