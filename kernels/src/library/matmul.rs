@@ -509,7 +509,9 @@ impl<T: Real> MatMulCall<'_, T> {
                 done(0..m, 0..n);
                 return;
             }
-            if is_near(&kernels, [m, n, k], [a, b]) {
+            // A thread that reads what another one has just turned waits for it.
+            let is_read_in_place = self.op.b.col_stride == 1 || !divides || is_one_task(m, n, k);
+            if is_read_in_place && is_near(&kernels, [m, n, k], [a, b]) {
                 // SAFETY: as above.
                 unsafe { self.engine.multiply_near([m, n, k], [a, b], c, done) };
                 return;

@@ -36,8 +36,8 @@ const FEW_STEPS: usize = 16;
 const UNIT: usize = 6;
 const CHUNK: usize = 1 << 13;
 
-/// Multiplications of a task at least, and tasks at most.
-const TASK: usize = 1 << 16;
+/// Multiplications of a task, of which there are two at least, and tasks at most.
+const TASK: usize = 1 << 17;
 const TASKS: usize = 16;
 
 /// Whether so many lines at such a distance, in bytes, share few sets of a nearest cache.
@@ -116,7 +116,7 @@ impl Engine {
     unsafe fn near_tasks<T: Real>(&self, [m, n, k]: [usize; 3], [a, b]: [&Strided<T>; 2], c: *mut T, done: Done<'_>) {
         let width = 2 * T::kernels(self.level).lanes;
         let is_one = !self.divides || is_one_task(m, n, k);
-        let wanted = if is_one { 1 } else { (m.saturating_mul(n).saturating_mul(k) / TASK).min(TASKS) };
+        let wanted = if is_one { 1 } else { (m.saturating_mul(n).saturating_mul(k) / TASK).clamp(2, TASKS) };
         let down = power_of_two(wanted.min(m / (2 * UNIT)).max(1));
         let across = power_of_two((wanted / down).min(n / width).max(1));
         let height = (CHUNK / k / UNIT).max(2) * UNIT;
