@@ -106,7 +106,7 @@ macro_rules! folds {
 
 folds! {
     ReduceSum Sum: |x, _| check::number(0, x), spread, floats();
-    ReduceProd Prod: |x, _| check::number(0, x), leave_one_out, floats();
+    ReduceProd Prod: |x, _| check::number(0, x), leave_one_out, floats().into_iter().chain(columns());
     ReduceMax Max: not_empty, to_the_extremes, floats();
     ReduceMin Min: not_empty, to_the_extremes, floats();
     ReduceAll All: truth, |_, _| Cotangents::zero("truth values have no derivatives"), truths();
@@ -116,6 +116,12 @@ folds! {
 fn floats() -> [(TensorType, &'static [usize]); 3] {
     let of = |shape: &[usize]| TensorType::new(DType::F64, shape);
     [(of(&[2, 5]), &[1]), (of(&[3, 4, 5]), &[0, 2]), (of(&[3]), &[])]
+}
+
+/// Many columns.
+fn columns() -> [(TensorType, &'static [usize]); 2] {
+    let of = |shape: &[usize]| TensorType::new(DType::F64, shape);
+    [(of(&[3, 33]), &[0]), (of(&[2, 3, 32]), &[1])]
 }
 
 fn truths() -> [(TensorType, &'static [usize]); 2] {

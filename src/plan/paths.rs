@@ -2,7 +2,7 @@
 //!
 //! Centred elements are such a value, and standardised ones, and a cotangent times a vector of weights: who reads the array
 //! that they are made of, and the few elements that are repeated, reads as many bytes as are stored otherwise, and nobody
-//! writes them.
+//! writes them. Compilers call it rematerialisation.
 
 use crate::types::ValueId;
 
@@ -31,7 +31,7 @@ pub(super) enum PathStart {
     /// Another root.
     Root,
     /// A parameter, a root that is reshaped, or one of them beside few elements that are repeated.
-    Several,
+    Other,
 }
 
 impl RootPath {
@@ -42,7 +42,7 @@ impl RootPath {
             | (RootPath::From { start: PathStart::Library, .. }, RootPath::Repeated { .. }) => RootPath::Tangled,
             (RootPath::Repeated { work: more }, RootPath::From { source, work, .. })
             | (RootPath::From { source, work, .. }, RootPath::Repeated { work: more }) => {
-                RootPath::From { source, work: work.saturating_add(more), start: PathStart::Several }
+                RootPath::From { source, work: work.saturating_add(more), start: PathStart::Other }
             }
             (RootPath::Repeated { work }, RootPath::Repeated { work: more }) => {
                 RootPath::Repeated { work: work.saturating_add(more) }
@@ -64,9 +64,10 @@ impl RootPath {
         }
     }
 
-    /// Whether users compute the value; others than roots are read in its place where no user moves its elements.
+    /// Whether users compute the value. Of values that are not a root or a result of the library, they do so if no user
+    /// moves its elements.
     pub(super) fn is_short(self, moves: bool) -> bool {
         matches!(self, RootPath::From { work, start, .. }
-            if work <= MAX_PATH_WORK && (!moves || start != PathStart::Several))
+            if work <= MAX_PATH_WORK && (!moves || start != PathStart::Other))
     }
 }

@@ -404,7 +404,7 @@ impl<'g> Values<'g> {
             } else if self.is_root(arg) {
                 PathStart::Root
             } else {
-                PathStart::Several
+                PathStart::Other
             }
         };
         let of_arg = |&arg: &ValueId| match self.is_stored(arg) {
@@ -659,8 +659,9 @@ fn is_zeros(graph: &Graph, id: ValueId) -> bool {
 #[derive(Clone, Copy, Debug, Default)]
 struct Users {
     count: u32,
-    /// Whether one of them reads each element several times, and whether one reads elements in another order, or some of them.
+    /// Whether one of them reads each element several times.
     spread: bool,
+    /// Whether one of them reads elements in another order, or some of them.
     moves: bool,
     /// The elements that all of them read.
     n_read: usize,

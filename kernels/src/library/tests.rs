@@ -7,7 +7,7 @@ use retape_runtime::{DType, Element, bf16, f16};
 use smallvec::SmallVec;
 
 use super::dense::DenseKernel;
-use super::micro::{ColumnExtents, Engine, Level, ParallelFor, Real, Strided, block_depth, split_depth};
+use super::micro::{ColumnExtents, Engine, Level, ParallelFor, Real, Strided, block_depth, is_near, split_depth};
 use super::testing::on_one_and_two_threads;
 use super::{Conv2d, MatMul, MatrixLayout};
 
@@ -321,10 +321,18 @@ fn products_with_a_near_right_operand_agree_with_their_references() {
     }
     let large =
         [[97, 72, 40], [24, 400, 50], [500, 16, 33], [96, 50, 257], [60, 128, 70], [40, 100, 160], [130, 36, 200]];
-    for extents @ [_, _, k] in large {
+    for extents @ [_, n, k] in large {
         for turned in 0..4 {
             check(&product(DType::F32, extents, turned), k, &mut random);
         }
+        // SAFETY: matrices that nobody reads.
+        let operands = unsafe {
+            let of = |outer: usize, inner: usize| Strided::<f32>::new(std::ptr::null(), outer as isize, inner as isize);
+            [of(k, 1), of(1, n)]
+        };
+        // Rows of 128 elements, and more than 64 of them, share few sets of a cache.
+        let is_near = is_near(&f32::kernels(Level::best()), extents, operands.each_ref());
+        assert_eq!(is_near, n != 128, "{extents:?}");
     }
 }
 

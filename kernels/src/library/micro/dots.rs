@@ -2,19 +2,19 @@
 //! neighbouring matrices are computed side by side.
 
 use super::drive::is_split;
-use super::small::MAX_TURNED;
+use super::small::TURNED_ON_STACK;
 use super::{Level, Real, block_depth};
 
 /// Elements of a product at most.
 const MOST: usize = 7;
-/// The same of products whose B has too many elements to be turned.
+/// The same of products whose B has too many elements to be turned on the stack.
 const MOST_LONG: usize = 12;
 /// Chains that are computed side by side.
 pub(crate) const SIDE_BY_SIDE: usize = 6;
 
 /// Whether elements of products of contiguous lines are computed side by side.
 pub(crate) fn is_of_dots([m, n, k]: [usize; 3]) -> bool {
-    let most = if n > 1 && k.saturating_mul(n) > MAX_TURNED { MOST_LONG } else { MOST };
+    let most = if n > 1 && k.saturating_mul(n) > TURNED_ON_STACK { MOST_LONG } else { MOST };
     m.saturating_mul(n) <= most && !is_split(m, n, k)
 }
 

@@ -14,21 +14,21 @@ use super::{Kernels, LINE, Layout, Real, with_scratch};
 /// columns in the nearest one.
 const NEAR: usize = 128 << 10;
 
-/// The same of a B that is turned.
+/// Bytes of a B that is turned.
 const TURNED: usize = 64 << 10;
 
 /// Rows from which on a B is worth turning.
 const MANY_ROWS: usize = 8;
 
-/// Steps of a product that panels suit better if it has more rows than these, as a strip of columns and the rows that it meets
-/// are more than the nearest cache holds; and rows as lanes if its columns leave most of a second vector empty.
+/// With more steps and more rows than these, panels are quicker: a strip of columns and the rows that it meets are more than
+/// the nearest cache holds. With more steps, rows as lanes are quicker where columns leave most of a second vector empty.
 const MANY_STEPS: usize = 200;
 const FEW_ROWS: usize = 96;
 
 /// Bytes of an A whose steps are rows of memory.
 const NEAR_ROWS: usize = 1 << 20;
 
-/// Steps from which on a product of few of them is not one whose C is hardly more than written.
+/// Steps below which C is hardly more than written.
 const FEW_STEPS: usize = 16;
 
 /// Rows of which a task has a multiple, as many as the tallest tile of two vectors, and elements of A that a strip of columns

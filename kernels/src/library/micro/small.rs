@@ -11,7 +11,7 @@ use super::{Layout, Level, Real, block_depth, with_scratch};
 /// Elements at most of a right operand that is copied so that its columns are neighbours.
 pub(crate) const MOST_TURNED: usize = 1 << 12;
 /// The same where the copy lies on the stack, and where it has a place of its own there, which is cleared sooner.
-pub(super) const MAX_TURNED: usize = 256;
+pub(super) const TURNED_ON_STACK: usize = 256;
 const FEW_TURNED: usize = 32;
 
 /// Whether a product is so small that packing would cost more than it saves; `row` is the number of elements from one row of
@@ -244,7 +244,7 @@ pub(crate) unsafe fn multiply_turned<T: Real>(
     };
     match n * k {
         len @ ..=FEW_TURNED => multiply(&mut [T::ZERO; FEW_TURNED][..len]),
-        len @ ..=MAX_TURNED => multiply(&mut [T::ZERO; MAX_TURNED][..len]),
+        len @ ..=TURNED_ON_STACK => multiply(&mut [T::ZERO; TURNED_ON_STACK][..len]),
         len => with_scratch(len, multiply),
     }
 }
