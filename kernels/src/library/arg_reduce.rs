@@ -100,6 +100,17 @@ impl ArgReduce {
             });
             return;
         }
+        let of_block = self.len * self.inner;
+        if self.inner > 1 && (1..=FEW_ROWS).contains(&self.len) && of_block <= SMALL_BLOCK {
+            let few = SMALL_BLOCK / of_block;
+            for_each_chunk(out, few * self.inner, self.n(), &|chunk, out| {
+                vectorized(
+                    #[inline(always)]
+                    || first_of_blocks(x, self.len, self.inner, chunk * few, out, &holds),
+                );
+            });
+            return;
+        }
         let n_lines = self.outer * self.inner;
         let most = if n_lines <= FEW_LINES { MOST_PARTS / n_lines.clamp(1, MOST_PARTS / 16) } else { 1 };
         let part = self.len.div_ceil((self.n() / PART).clamp(1, most)).max(LEAST_PART);
@@ -295,6 +306,45 @@ fn earlier<T: Number>(a: i64, b: i64, value: impl Fn(i64) -> T, holds: impl Fn(&
 /// Columns below which several rows are searched side by side, and the elements of these.
 const NARROW: usize = 32;
 const ROW: usize = 64;
+
+/// Blocks of at most so many rows, and elements, are searched with a vector of columns in registers: of more rows several are
+/// searched side by side, or all columns row by row, as they lie.
+const FEW_ROWS: usize = 128;
+const SMALL_BLOCK: usize = 1 << 12;
+
+/// The first extremes of the columns of blocks of `len` rows of `columns` elements, from the block at `first` on. Vectors begin
+/// with a row, and may end with elements of the next one, of which nothing is kept.
+#[inline(always)]
+fn first_of_blocks<T: Number + Plain>(
+    x: &[T],
+    len: usize,
+    columns: usize,
+    first: usize,
+    out: &mut [i64],
+    holds: impl Fn(&T, &T) -> bool,
+) {
+    for (block, out) in (first..).zip(out.chunks_exact_mut(columns)) {
+        let begin = block * len * columns;
+        let rows = &x[begin..][..len * columns];
+        if x.len() < begin + rows.len() + SIDE_BY_SIDE {
+            first_of_rows(rows, columns, 0..columns, out, &holds);
+            continue;
+        }
+        for column in (0..columns).step_by(SIDE_BY_SIDE) {
+            let column = column.min(columns.saturating_sub(SIDE_BY_SIDE));
+            let row = |row: usize| x[begin + row * columns + column..].first_chunk::<SIDE_BY_SIDE>();
+            let (mut best, mut places) = (row(0).copied().unwrap_or_default(), [0_u32; SIDE_BY_SIDE]);
+            for (i, next) in (1..len as u32).filter_map(|i| Some((i, row(i as usize)?))) {
+                for lane in 0..SIDE_BY_SIDE {
+                    let keep = holds(&best[lane], &next[lane]) | best[lane].is_nan();
+                    best[lane] = if keep { best[lane] } else { next[lane] };
+                    places[lane] = if keep { places[lane] } else { i };
+                }
+            }
+            out[column..].iter_mut().zip(places).for_each(|(out, place)| *out = place.into());
+        }
+    }
+}
 
 /// The first extreme of each column of `x`, which has rows of `columns` elements.
 #[inline(always)]

@@ -32,6 +32,9 @@ const MOST_CUTS: usize = 4;
 const MIN_ROWS: usize = if cfg!(test) { 16 } else { 1 << 8 };
 /// The fewest of them that follow each other at equal distances.
 const MIN_LANES: usize = 16;
+/// The longest rows of elements that are the same, or follow from what all rows share and an element of the row, that are
+/// written out: vectors of longer rows are nearly full. Where something is computed from coordinates, longer rows are worth it.
+const LONGEST_SPREAD: usize = 12;
 
 /// A way to cut a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,25 +51,31 @@ pub(crate) fn pieces(kernel: &Kernel) -> Vec<Kernel> {
     let pieces = is_worth.then(|| cut_kernel(kernel)).flatten().unwrap_or_else(|| vec![kernel.clone()]);
     let rows_of = |piece| {
         let piece = without_units(with_axes_in_turn(piece));
-        with_scalar_row_written_out(&piece).unwrap_or_else(|| without_short_rows(piece))
+        with_short_row_written_out(&piece).unwrap_or_else(|| without_short_rows(piece))
     };
     pieces.into_iter().map(rows_of).collect()
 }
 
-/// The kernel with rows written out that fill no more than the shortest vector, where an operand has an element for each
-/// row, or a row for some of them: a quotient would find it for each element otherwise.
-fn with_scalar_row_written_out(kernel: &Kernel) -> Option<Kernel> {
+/// The kernel with short rows written out, where an operand has an element for each row, or a row for some of them: of a row
+/// that fills no more than the shortest vector a quotient would find it for each element otherwise, and of a longer one, which
+/// reads nothing but what all rows share, a vector would hold that one row.
+fn with_short_row_written_out(kernel: &Kernel) -> Option<Kernel> {
     let last = kernel.axes.len().checked_sub(1).filter(|&last| last > 0)?;
     let is_plain = !kernel.axes.iter().any(|axis| axis.reduced);
-    let is_scalar = kernel.axes[last].extent <= MIN_VECTOR_EXTENT;
     let is_of_rows = |(_, at): (usize, &Affine)| match [at.stride(last - 1), at.stride(last)] {
         [of_row, 0] => of_row != 0,
         [0, 1] => (0..last - 1).any(|axis| at.stride(axis) != 0),
         _ => false,
     };
-    let is_computed = |inst: &Inst<ValueId>| matches!(inst, Inst::Index(_) | Inst::LoadAt(..));
-    let pays = is_plain && is_scalar && accesses(kernel).any(is_of_rows) && !kernel.insts.iter().any(is_computed);
-    pays.then(|| written_row(kernel, last)).flatten()
+    let has = |wanted: fn(&Inst<ValueId>) -> bool| kernel.insts.iter().any(wanted);
+    let (computes, reads_at) =
+        (has(|inst| matches!(inst, Inst::Index(_))), has(|inst| matches!(inst, Inst::LoadAt(..))));
+    let is_scalar = kernel.axes[last].extent <= MIN_VECTOR_EXTENT && !computes && !reads_at;
+    let is_elsewhere = |(_, at): (usize, &Affine)| at.stride(last) != 0 && (0..last).any(|axis| at.stride(axis) != 0);
+    let is_spread = !reads_at && accesses(kernel).filter(|of| is_elsewhere(*of)).count() == kernel.stores.len();
+    let longest = if computes { MOST_WAYS } else { LONGEST_SPREAD };
+    let pays = is_scalar || is_spread && kernel.axes[last].extent <= longest;
+    (is_plain && pays && accesses(kernel).any(is_of_rows)).then(|| written_row(kernel, last)).flatten()
 }
 
 /// The pieces of a kernel, if that has any and they need fewer computed positions.
@@ -421,6 +430,42 @@ mod tests {
             assert_eq!(written.iter().map(|piece| piece.stores.len()).sum::<usize>(), n_stores, "{other}: {written:?}");
             let inputs = random_inputs(&kernel, 1);
             assert!(evaluated(&written, &inputs) == evaluated(&[kernel], &inputs), "{other}");
+        }
+    }
+
+    #[test]
+    fn rows_that_follow_from_one_element_are_written_out() {
+        for (other, len, n_stores) in [
+            // A column, and a row for all.
+            ("load p1[a0]", 7, 7),
+            ("load p1[a1]", 7, 7),
+            ("load p1[a1]", 12, 12),
+            // Nearly full vectors, unless their elements are computed.
+            ("load p1[a1]", 13, 1),
+            ("const 3.0: f32", 13, 1),
+            ("index a1", 13, 13),
+            ("index a1", 16, 16),
+            ("index a1", 17, 1),
+            // Whole rows.
+            ("load p1[a0 * 7 + a1]", 7, 1),
+        ] {
+            let text = format!(
+                "kernel (p0: f32[300], p1: f32[2100], p2: f32[{}] out) {{
+                    axes a0 = 300, a1 = {len}
+                    %0 = load p0[a0]
+                    %1 = {other}
+                    %2 = cast %1: f32
+                    %3 = mul %0, %2
+                    store p2[a0 * {len} + a1], %3
+                }}",
+                300 * len
+            );
+            let text = if other.starts_with("index") { text } else { text.replace("cast %1: f32", "neg %1") };
+            let kernel: Kernel = text.parse().unwrap();
+            let written = pieces(&kernel);
+            assert_eq!(written.iter().map(|piece| piece.stores.len()).sum::<usize>(), n_stores, "{text}: {written:?}");
+            let inputs = random_inputs(&kernel, 1);
+            assert!(evaluated(&written, &inputs) == evaluated(&[kernel], &inputs), "{text}");
         }
     }
 
