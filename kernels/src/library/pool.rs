@@ -267,6 +267,12 @@ trait Lanewise<T> {
     fn compute<const LANES: usize>(&mut self, at: usize);
 }
 
+/// A function whose elements may be computed again.
+trait Repeatable<T>: Lanewise<T> {
+    /// Whether elements up to `end` may be computed, of which those beyond the last are not wanted.
+    fn reaches(&self, end: usize) -> bool;
+}
+
 /// Computes so many elements.
 #[inline(always)]
 fn by_lanes<T, K: Lanewise<T>>(len: usize, kernel: &mut K) {
@@ -274,7 +280,20 @@ fn by_lanes<T, K: Lanewise<T>>(len: usize, kernel: &mut K) {
     let at = repeated::<T, K, 64>(at, len, kernel);
     let at = repeated::<T, K, 32>(at, len, kernel);
     let at = repeated::<T, K, 16>(at, len, kernel);
+    let at = repeated::<T, K, 8>(at, len, kernel);
     let at = repeated::<T, K, 4>(at, len, kernel);
+    repeated::<T, K, 1>(at, len, kernel);
+}
+
+/// Computes so many elements, where the last ones take time: together with others.
+#[inline(always)]
+fn by_full_lanes<T, K: Repeatable<T>>(len: usize, kernel: &mut K) {
+    let at = 0;
+    let at = repeated::<T, K, 64>(at, len, kernel);
+    let at = repeated::<T, K, 32>(at, len, kernel);
+    let at = filled::<T, K, 16>(at, len, kernel);
+    let at = filled::<T, K, 8>(at, len, kernel);
+    let at = filled::<T, K, 4>(at, len, kernel);
     repeated::<T, K, 1>(at, len, kernel);
 }
 
@@ -288,6 +307,27 @@ fn repeated<T, K: Lanewise<T>, const LANES: usize>(mut at: usize, len: usize, ke
         }
     }
     at
+}
+
+/// As [`repeated`]; the last elements too, if they are more than half as many as lanes, and others may be computed beside them:
+/// those before, or some beyond.
+#[inline(always)]
+fn filled<T, K: Repeatable<T>, const LANES: usize>(mut at: usize, len: usize, kernel: &mut K) -> usize {
+    while at < len {
+        if len - at < LANES {
+            if len - at <= LANES / 2 {
+                break;
+            }
+            if len >= LANES {
+                at = len - LANES;
+            } else if !kernel.reaches(at + LANES) {
+                break;
+            }
+        }
+        kernel.compute::<LANES>(at);
+        at += LANES;
+    }
+    at.min(len)
 }
 
 /// The four functions, implemented twice.
@@ -506,6 +546,31 @@ mod tests {
             for &kind in PoolKind::ALL {
                 for pass in [PoolPass::Forward, PoolPass::Gradient] {
                     let (dtype, padding) = (DType::F32, [[1, 0], [0, 1]]);
+                    assert_twins(
+                        &Pool2d { dtype, batch, height, width, channels, window, stride, padding, kind, pass }.into(),
+                        &mut draw,
+                    );
+                }
+            }
+        }
+    }
+
+    /// Windows of many positions, whose last channels are computed together with those of the next position, and of which no two
+    /// share a column.
+    #[test]
+    fn large_windows_of_few_channels_agree_with_their_twins() {
+        let mut draw = Draw::new(7);
+        for channels in 1..24 {
+            for (kind, pass) in [
+                (PoolKind::Max, PoolPass::Forward),
+                (PoolKind::Sum, PoolPass::Forward),
+                (PoolKind::Max, PoolPass::Gradient),
+                (PoolKind::Sum, PoolPass::Gradient),
+                (PoolKind::Max, PoolPass::MaxGather),
+            ] {
+                for (dtype, stride) in [(DType::F32, [4, 5]), (DType::F64, [4, 7]), (DType::F32, [3, 2])] {
+                    let (padding, window) = ([[draw.below(3), 0], [0, draw.below(3)]], [4, 5]);
+                    let (batch, height, width) = (2, 4 * (1 + draw.below(2)), 10 + draw.below(2));
                     assert_twins(
                         &Pool2d { dtype, batch, height, width, channels, window, stride, padding, kind, pass }.into(),
                         &mut draw,

@@ -51,9 +51,15 @@ fn fold<T: Number>(pool: &Pool2d, x: &[T], unit: T, combine: impl Fn(T, T) -> T 
 
 /// A function of a window.
 trait WindowKernel<T> {
-    /// Computes the channels from `channel` on. Rows of the tile are columns of the pooled images.
-    fn compute<const LANES: usize>(&self, window: &PooledWindow, tile: &mut TileView<'_, T>, channel: usize);
+    /// Elements of the images.
+    fn len(&self) -> usize;
+
+    /// The results of the channels from `channel` on.
+    fn compute<const LANES: usize>(&self, window: &PooledWindow, channel: usize) -> [T; LANES];
 }
+
+/// Positions from which on a window is large.
+const MANY_POSITIONS: usize = 16;
 
 /// A window of an image, without the padding.
 struct PooledWindow {
@@ -72,6 +78,19 @@ struct PooledWindow {
 }
 
 impl PooledWindow {
+    /// Whether what is read takes longer than results that are written one by one.
+    #[inline(always)]
+    fn is_large(&self) -> bool {
+        self.rows.len() * self.columns.len() >= MANY_POSITIONS
+    }
+
+    /// The end of the elements that are read for the channels below `end`.
+    #[inline(always)]
+    fn ends_by(&self, end: usize) -> usize {
+        let last = (self.rows.end - 1) * self.width + self.columns.end - 1;
+        self.start + last * self.channels + end
+    }
+
     /// Calls `body` with each image position, in row-major order.
     #[inline(always)]
     fn each(&self, mut body: impl FnMut(usize)) {
@@ -138,48 +157,58 @@ impl PooledWindow {
     }
 }
 
-/// Replaces the elements of a tile's row from a channel on by a function of them.
+/// Stores elements in a tile's row from a channel on. Rows of the tile are columns of the pooled images.
 #[inline(always)]
-fn update<T: Copy, const LANES: usize>(
-    tile: &mut TileView<'_, T>,
-    row: usize,
-    channel: usize,
-    new: impl Fn(usize, T) -> T,
-) {
+fn store<T: Copy, const LANES: usize>(tile: &mut TileView<'_, T>, row: usize, channel: usize, new: [T; LANES]) {
     let at = channel - tile.columns.start;
-    let out = &mut tile.row(row)[at..at + LANES];
-    // All are read before any is written, so that the function is computed on vectors.
-    let old: [T; LANES] = std::array::from_fn(|lane| out[lane]);
-    let new: [T; LANES] = std::array::from_fn(|lane| new(lane, old[lane]));
-    out.copy_from_slice(&new);
+    tile.row(row)[at..at + LANES].copy_from_slice(&new);
+}
+
+/// As [`store`], of those elements alone that the tile has.
+#[inline(always)]
+fn store_some<T: Copy, const LANES: usize>(tile: &mut TileView<'_, T>, row: usize, channel: usize, new: [T; LANES]) {
+    let at = channel - tile.columns.start;
+    tile.row(row)[at..].iter_mut().zip(new).for_each(|(out, new)| *out = new);
 }
 
 /// Computes all channels of a tile in a window, sixteen at a time as long as there are as many.
 #[inline(always)]
-fn by_lanes<T>(window: &PooledWindow, tile: &mut TileView<'_, T>, kernel: &impl WindowKernel<T>) {
+fn by_lanes<T: Copy>(window: &PooledWindow, tile: &mut TileView<'_, T>, kernel: &impl WindowKernel<T>) {
     let mut channel = tile.columns.start;
     let left = |channel: usize, tile: &TileView<'_, T>| tile.columns.end - channel;
     while left(channel, tile) >= 16 {
-        kernel.compute::<16>(window, tile, channel);
+        store(tile, window.column, channel, kernel.compute::<16>(window, channel));
         channel += 16;
     }
+    if window.is_large() && left(channel, tile) > 0 {
+        // Each of these takes as long as all of them.
+        let has = |lanes: usize| window.ends_by(channel + lanes) <= kernel.len();
+        match left(channel, tile) {
+            1..=4 if has(4) => return store_some(tile, window.column, channel, kernel.compute::<4>(window, channel)),
+            5..=8 if has(8) => return store_some(tile, window.column, channel, kernel.compute::<8>(window, channel)),
+            9..=16 if has(16) => {
+                return store_some(tile, window.column, channel, kernel.compute::<16>(window, channel));
+            }
+            _ => {}
+        }
+    }
     if left(channel, tile) >= 8 {
-        kernel.compute::<8>(window, tile, channel);
+        store(tile, window.column, channel, kernel.compute::<8>(window, channel));
         channel += 8;
     }
     if left(channel, tile) >= 4 {
-        kernel.compute::<4>(window, tile, channel);
+        store(tile, window.column, channel, kernel.compute::<4>(window, channel));
         channel += 4;
     }
     while left(channel, tile) > 0 {
-        kernel.compute::<1>(window, tile, channel);
+        store(tile, window.column, channel, kernel.compute::<1>(window, channel));
         channel += 1;
     }
 }
 
 /// Computes each window of a row of windows in turn.
 #[inline(always)]
-fn row_of_windows<T>(
+fn row_of_windows<T: Copy>(
     pool: &Pool2d,
     [image, row]: [usize; 2],
     columns: Range<usize>,
@@ -226,7 +255,12 @@ struct Fold<'x, T, F> {
 
 impl<T: Number, F: Fn(T, T) -> T> WindowKernel<T> for Fold<'_, T, F> {
     #[inline(always)]
-    fn compute<const LANES: usize>(&self, window: &PooledWindow, tile: &mut TileView<'_, T>, channel: usize) {
+    fn len(&self) -> usize {
+        self.x.len()
+    }
+
+    #[inline(always)]
+    fn compute<const LANES: usize>(&self, window: &PooledWindow, channel: usize) -> [T; LANES] {
         let mut sums = [self.unit; LANES];
         window.each_in_short(
             #[inline(always)]
@@ -237,7 +271,7 @@ impl<T: Number, F: Fn(T, T) -> T> WindowKernel<T> for Fold<'_, T, F> {
                 }
             },
         );
-        update::<T, LANES>(tile, window.column, channel, |lane, _| sums[lane]);
+        sums
     }
 }
 
@@ -249,7 +283,12 @@ struct MaxGather<'x, T> {
 
 impl<T: Number> WindowKernel<T> for MaxGather<'_, T> {
     #[inline(always)]
-    fn compute<const LANES: usize>(&self, window: &PooledWindow, tile: &mut TileView<'_, T>, channel: usize) {
+    fn len(&self) -> usize {
+        self.x.len()
+    }
+
+    #[inline(always)]
+    fn compute<const LANES: usize>(&self, window: &PooledWindow, channel: usize) -> [T; LANES] {
         let mut found = [T::default(); LANES];
         if let Some(places) = window.maxima::<T, LANES>(self.x, channel) {
             window.each(
@@ -263,6 +302,6 @@ impl<T: Number> WindowKernel<T> for MaxGather<'_, T> {
                 },
             );
         }
-        update::<T, LANES>(tile, window.column, channel, |lane, _| found[lane]);
+        found
     }
 }

@@ -4,9 +4,9 @@
 //! registers, what the windows over it send, in their order. For a maximum the places in the windows are found first, for
 //! the whole row of windows, so that both loops are over elements that follow each other.
 
-use std::ops::Range;
+use std::ops::{Range, RangeFrom};
 
-use super::{ColumnRun, ENOUGH_TILES, Lanewise, Pool2d, PoolKind, alike, by_lanes, lanes};
+use super::{ColumnRun, ENOUGH_TILES, Lanewise, Pool2d, PoolKind, Repeatable, alike, by_full_lanes, by_lanes, lanes};
 use crate::library::number::Number;
 use crate::library::view::{TileView, for_each_tile, tile_columns, vectorized};
 
@@ -201,7 +201,7 @@ impl Gradient<'_> {
                     return;
                 }
                 let len = (windows.len() - 1) * channels + some.len();
-                by_lanes(
+                by_full_lanes(
                     len,
                     &mut FindPlaces {
                         x: &x[(line + columns.start) * channels + some.start..],
@@ -210,7 +210,7 @@ impl Gradient<'_> {
                         channels,
                         first: (first + self.column_in(windows.start, columns.start)) as u32,
                         window: self.pool.window[1] as u32,
-                        places: &mut places[windows.start * channels + some.start..][..len],
+                        places: &mut places[windows.start * channels + some.start..],
                     },
                 );
             },
@@ -226,6 +226,10 @@ impl Gradient<'_> {
         let over = |column: usize| self.pool.over(1, &(column..column + 1));
         for line in lines {
             let place = (line + self.pool.padding[0][0] - row * self.pool.stride[0]) * self.pool.window[1];
+            if self.is_alone && self.pool.stride[1] > 1 && tile.columns.len() == channels {
+                self.spread(line, place, sent, tile);
+                continue;
+            }
             each_run(
                 &self.columns,
                 width,
@@ -252,6 +256,36 @@ impl Gradient<'_> {
                 },
             );
         }
+    }
+
+    /// Sets a row of the image to what a row of windows sends, of which no two share a column. The row's first column in a window
+    /// is at `place`.
+    #[inline(always)]
+    fn spread<T: Number>(&self, line: usize, place: usize, sent: &impl Sent<T>, tile: &mut TileView<'_, T>) {
+        let &Pool2d { width, channels, .. } = self.pool;
+        let (first, some) = (tile.columns.start, tile.columns.len());
+        let covered = |window: usize| self.pool.covered(1, window);
+        each_run(
+            &self.windows,
+            self.pool.windows()[1],
+            covered,
+            #[inline(always)]
+            |windows, columns| {
+                if columns.is_empty() {
+                    return;
+                }
+                by_full_lanes(
+                    some,
+                    &mut SpreadSent {
+                        sent,
+                        window: windows.start * channels + first,
+                        places: (place + self.column_in(windows.start, columns.start)) as u32..,
+                        channels,
+                        out: tile.rows(line * width + columns.start..line * width + columns.end),
+                    },
+                );
+            },
+        );
     }
 
     /// The place of a column of the image in the windows of a column.
@@ -315,6 +349,46 @@ impl<T: Number> Lanewise<T> for FindPlaces<'_, T> {
             }
         }
         self.places[at..at + LANES].copy_from_slice(&places);
+    }
+}
+
+impl<T: Number> Repeatable<T> for FindPlaces<'_, T> {
+    /// Places beyond are those of the next window, which are found later.
+    #[inline(always)]
+    fn reaches(&self, end: usize) -> bool {
+        let last = (self.extent[0] - 1) * self.line + (self.extent[1] - 1) * self.channels;
+        last + end <= self.x.len() && end <= self.places.len()
+    }
+}
+
+/// What a window sends to its columns in a row of the image, to which nothing else is sent.
+struct SpreadSent<'x, T, S> {
+    sent: &'x S,
+    /// The window's first element.
+    window: usize,
+    /// The places of the columns.
+    places: RangeFrom<u32>,
+    channels: usize,
+    out: &'x mut [T],
+}
+
+impl<T: Number, S: Sent<T>> Lanewise<T> for SpreadSent<'_, T, S> {
+    const BYTES: usize = 128;
+
+    #[inline(always)]
+    fn compute<const LANES: usize>(&mut self, at: usize) {
+        for (out, place) in self.out.chunks_exact_mut(self.channels).zip(self.places.clone()) {
+            let mut sums = [T::default(); LANES];
+            self.sent.add::<LANES>(self.window + at, place, &mut sums);
+            out[at..at + LANES].copy_from_slice(&sums);
+        }
+    }
+}
+
+impl<T: Number, S: Sent<T>> Repeatable<T> for SpreadSent<'_, T, S> {
+    #[inline(always)]
+    fn reaches(&self, _: usize) -> bool {
+        false
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::{ENOUGH_TILES, Lanewise, Pool2d, alike, by_lanes, lanes};
+use super::{ENOUGH_TILES, Lanewise, Pool2d, Repeatable, alike, by_full_lanes, lanes};
 use crate::library::number::Number;
 use crate::library::view::{for_each_tile, vectorized};
 
@@ -41,7 +41,7 @@ pub(super) fn fold<T: Number>(pool: &Pool2d, x: &[T], unit: T, combine: impl Fn(
                         continue;
                     }
                     let moved = here.start - windows.start;
-                    by_lanes(
+                    by_full_lanes(
                         here.len() * channels,
                         &mut FoldWindows {
                             x,
@@ -58,6 +58,13 @@ pub(super) fn fold<T: Number>(pool: &Pool2d, x: &[T], unit: T, combine: impl Fn(
             },
         );
     });
+}
+
+impl<T: Number, F: Fn(T, T) -> T> Repeatable<T> for FoldWindows<'_, T, F> {
+    #[inline(always)]
+    fn reaches(&self, _: usize) -> bool {
+        false
+    }
 }
 
 /// Windows that follow each other.
