@@ -33,7 +33,7 @@ use crate::simplify::{simplify, simplify_coordinates};
 
 pub(crate) use canonical::canonical;
 pub(crate) use form::{FormLoop, FormPointer, LoopForm, ReducedValue};
-pub(crate) use interleaved::{Interleaved, interleaved_loads, interleaved_stores};
+pub(crate) use interleaved::{Interleaved, MOST_WAYS, interleaved_loads, interleaved_stores};
 #[cfg(test)]
 pub(crate) use pieces::cut_kernel;
 pub(crate) use pieces::pieces;

@@ -73,9 +73,12 @@ fn with_short_row_written_out(kernel: &Kernel) -> Option<Kernel> {
     let is_scalar = kernel.axes[last].extent <= MIN_VECTOR_EXTENT && !computes && !reads_at;
     let is_elsewhere = |(_, at): (usize, &Affine)| at.stride(last) != 0 && (0..last).any(|axis| at.stride(axis) != 0);
     let is_spread = !reads_at && accesses(kernel).filter(|of| is_elsewhere(*of)).count() == kernel.stores.len();
-    let longest = if computes { MOST_WAYS } else { LONGEST_SPREAD };
+    // Elements in another order are a permutation.
+    let is_copied = !has(|inst| !matches!(inst, Inst::Load(..) | Inst::Const(_)));
+    let longest = if computes || is_copied { MOST_WAYS } else { LONGEST_SPREAD };
     let pays = is_scalar || is_spread && kernel.axes[last].extent <= longest;
-    (is_plain && pays && accesses(kernel).any(is_of_rows)).then(|| written_row(kernel, last)).flatten()
+    let pays = is_copied && kernel.axes[last].extent <= longest || pays && accesses(kernel).any(is_of_rows);
+    (is_plain && pays).then(|| written_row(kernel, last)).flatten()
 }
 
 /// The pieces of a kernel, if that has any and they need fewer computed positions.

@@ -4,6 +4,7 @@ use retape_runtime::DType;
 
 use super::encode::Len;
 use super::ops::Op;
+use super::permuted::PermutedRows;
 
 /// A virtual register: a whole vector, or a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -248,6 +249,13 @@ pub(super) enum Code {
         frame: i32,
         memory: ElementAddress,
     },
+    /// Rows of words from `to` on, which are permutations of those from `from` on.
+    Permute {
+        rows: Box<PermutedRows>,
+        parts: [Virtual; 2],
+        from: ElementAddress,
+        to: ElementAddress,
+    },
     /// Rows of as many words as there are columns, which follow one another from `memory + position * columns` words on, and
     /// vectors that follow one another in the frame, one for each column: the vectors are made of the rows if it `loads`, and
     /// the rows of the vectors if not.
@@ -281,7 +289,7 @@ impl Code {
     pub(super) fn writes_memory(&self) -> bool {
         match self {
             Code::Row(row) => matches!((row.reg, row.rm), (RegField::Use(_), RegOrMem::Memory(_))),
-            Code::StoreUnit { .. } | Code::Scatter { .. } | Code::Interleave { .. } => true,
+            Code::StoreUnit { .. } | Code::Scatter { .. } | Code::Interleave { .. } | Code::Permute { .. } => true,
             Code::CopyLeft { loads, .. } | Code::Turn { loads, .. } => !loads,
             Code::Fma { .. }
             | Code::Branch(_)
@@ -330,6 +338,7 @@ impl Code {
             | Code::Deinterleave { .. }
             | Code::Scatter { .. }
             | Code::Interleave { .. }
+            | Code::Permute { .. }
             | Code::Turn { .. }
             | Code::Collect { .. } => {}
         }

@@ -13,6 +13,7 @@ use super::code::{
 use super::emit::{VirtualRegs, WideEmitter, WideVal, is_wide};
 use super::encode::{Constant, Len, RSP};
 use super::ops::{self, Op};
+use super::permuted::PermutedRows;
 use super::strided::min_turned;
 use crate::ir::Compare;
 
@@ -423,6 +424,12 @@ impl WideEmitter {
         }
         let [made, before] = [(); 2].map(|()| self.vector());
         self.block.push(Code::Interleave { made, before, ways, frame, memory });
+    }
+
+    /// Writes rows that are permutations of others.
+    pub(super) fn store_permuted(&mut self, rows: &PermutedRows, from: ElementAddress, to: ElementAddress) {
+        let parts = [(); 2].map(|()| self.vector());
+        self.block.push(Code::Permute { rows: Box::new(rows.clone()), parts, from, to });
     }
 
     fn store_words(&mut self, value: &WideVal, to: ElementAddress, tail: Option<Tail>) {

@@ -19,6 +19,7 @@ mod memory;
 mod nest;
 mod ops;
 mod past;
+mod permuted;
 mod positions;
 mod reduce;
 mod regs;

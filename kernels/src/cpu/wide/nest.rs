@@ -12,6 +12,7 @@ use super::emit::{VirtualRegs, WideEmitter, WideVal};
 use super::encode::{Alu, Constant, Memory, RAX, RDI, RSP, Rm};
 use super::memory::{StripSums, Tail};
 use super::ops;
+use super::permuted::PermutedRows;
 use super::positions::{PaddedRow, Positions, short_position};
 use super::regs::Registers;
 use super::strided::min_turned;
@@ -75,6 +76,8 @@ pub(super) struct WideLoops<'a> {
     /// there in this body.
     turned: Vec<Option<Interleaved>>,
     columns: FxHashMap<(usize, usize), (i32, bool)>,
+    /// The stores, if they are permutations of what is loaded, and the loads that nothing else needs.
+    permuted: Option<(PermutedRows, Vec<bool>)>,
     free_cells: Vec<u8>,
 }
 
@@ -97,6 +100,7 @@ impl<'a> WideLoops<'a> {
         let interleaved = interleaved_stores(kernel, form.axis, if e.level.has_masks() { 2 } else { least });
         (!scatters_most(nest, form.axis, &interleaved)).then_some(())?;
         let turned = interleaved_loads(kernel, form.axis, least);
+        let permuted = form.axis.and_then(|axis| PermutedRows::of(kernel, axis, e.level));
         let mut loops = WideLoops {
             e,
             nest,
@@ -120,6 +124,7 @@ impl<'a> WideLoops<'a> {
             ways: FxHashMap::default(),
             turned,
             columns: FxHashMap::default(),
+            permuted: permuted.map(|rows| (rows.clone(), rows.are_read_here(kernel))),
             free_cells: CELLS.iter().rev().copied().collect(),
         };
         loops.point(first);
@@ -254,7 +259,7 @@ impl<'a> WideLoops<'a> {
 
     fn step(&mut self, step: LoopStep, group: Option<usize>) -> Option<()> {
         match step {
-            LoopStep::Make(id) if self.is_needless[id] => Some(()),
+            LoopStep::Make(id) if self.is_needless[id] || self.is_permuted(id, group) => Some(()),
             LoopStep::Make(id) => {
                 let value = self.value(id, group)?;
                 self.set(group, id, value);
@@ -425,6 +430,17 @@ impl<'a> WideLoops<'a> {
 
     /// Emits a store for a group.
     fn store(&mut self, n: usize, group: Option<usize>) -> Option<()> {
+        if let Some((g, (rows, _))) = self.permuting(group) {
+            if n == rows.store {
+                let rows = rows.clone();
+                let Inst::Load(_, at) = &self.kernel.insts[rows.load] else { return None };
+                let (dtype, stored) = (self.form.dtypes[rows.load], &self.kernel.stores[n].at);
+                let (_, from) = self.strided(at, self.form.load(rows.load), dtype, g);
+                let (_, to) = self.strided(stored, self.form.store(n), dtype, g);
+                self.e.store_permuted(&rows, from, to);
+            }
+            return Some(());
+        }
         let Store { at, value, .. } = &self.kernel.stores[n];
         let value = self.operand(group, *value)?;
         if let (Some(g), false) = (group, matches!(at.stride(self.axis), 0 | 1)) {
@@ -443,6 +459,17 @@ impl<'a> WideLoops<'a> {
             }
         }
         Some(())
+    }
+
+    /// The stores of a whole vector, if they are permutations of what is loaded.
+    fn permuting(&self, group: Option<usize>) -> Option<(usize, &(PermutedRows, Vec<bool>))> {
+        let g = group.filter(|&g| self.groups[g].tail.is_none())?;
+        Some((g, self.permuted.as_ref()?))
+    }
+
+    /// Whether a load is part of such stores, and of nothing else.
+    fn is_permuted(&self, id: usize, group: Option<usize>) -> bool {
+        self.permuting(group).is_some_and(|(_, (_, are_read))| are_read[id])
     }
 
     /// The place in the frame of a load at a distance along the vector axis that is one with others.

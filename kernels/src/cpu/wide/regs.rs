@@ -326,6 +326,7 @@ impl Registers {
                 | Code::StoreUnit { .. }
                 | Code::Scatter { .. }
                 | Code::Interleave { .. }
+                | Code::Permute { .. }
                 | Code::Turn { .. }
                 | Code::CopyLeft { .. } => self.general(code),
             }
@@ -714,6 +715,7 @@ fn defined(code: &Code) -> SmallVec<[Virtual; 2]> {
         | Code::LoadAlong { to, .. } => smallvec![*to],
         Code::Collect { to, part, .. } | Code::Deinterleave { to, part, .. } => smallvec![*to, *part],
         Code::Interleave { made, before, .. } => smallvec![*made, *before],
+        Code::Permute { parts, .. } => SmallVec::from_slice(parts),
         Code::Turn { parts, .. } => SmallVec::from_slice(parts),
         Code::Branch(branch) => branch.results.iter().map(|&(result, _)| result).collect(),
         Code::StoreUnit { .. } | Code::Scatter { .. } | Code::CopyLeft { .. } => smallvec![],

@@ -103,7 +103,7 @@ impl Registers {
     }
 
     /// Numbers of lanes as a constant.
-    fn places(&mut self, places: impl Iterator<Item = usize>) -> Rm {
+    pub(super) fn places(&mut self, places: impl Iterator<Item = usize>) -> Rm {
         let bytes = places.flat_map(|place| (place as u32).to_le_bytes()).collect();
         Rm::Pool(self.pooled(Constant::Lanes(bytes)), false)
     }

@@ -25,6 +25,7 @@ use crate::library::TileShape;
 use crate::schedule::{LoopForm, Nest, Schedule, cut_kernel, prepared, schedule, settled, tile_nest};
 
 mod padded;
+mod permuted;
 mod slots;
 mod strided;
 mod strips;
