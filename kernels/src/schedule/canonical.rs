@@ -6,6 +6,7 @@ use retape_runtime::{DType, Scalar};
 use smallvec::SmallVec;
 
 use super::MIN_VECTOR_EXTENT;
+use super::interleaved::{interleaved_loads, interleaved_stores};
 use crate::ir::{Affine, Axis, AxisId, Inst, Kernel, KernelBuilder, Store, Value, ValueId, operation};
 use crate::simplify::{builder_like, without_dead};
 
@@ -212,15 +213,22 @@ fn ordered(kernel: Kernel) -> Kernel {
     with_axes(kernel, &order)
 }
 
-/// How good an axis is as the innermost one: unit strides count most, and those of stores above those of loads.
+/// How good an axis is as the innermost one: unit strides count most, and those of stores above those of loads. Where nothing is
+/// summed, accesses that have the words of short rows together are as good.
 fn score(kernel: &Kernel, axis: usize) -> usize {
-    let points = |at: &Affine, unit: usize| match at.stride(axis) {
+    let has_rows = kernel.stores.len() > 1 && !kernel.axes.iter().any(|axis| axis.reduced);
+    let rows = has_rows.then_some(axis);
+    let [loaded, stored] = [interleaved_loads(kernel, rows, 2), interleaved_stores(kernel, rows, 2)];
+    let points = |at: &Affine, is_of_row: bool, unit: usize| match at.stride(axis) {
         1 => unit,
+        _ if is_of_row => unit,
         0 => 1,
         _ => 0,
     };
-    let loads = kernel.insts.iter().map(|inst| if let Inst::Load(_, at) = inst { points(at, 4) } else { 0 });
-    loads.sum::<usize>() + kernel.stores.iter().map(|s| points(&s.at, 6)).sum::<usize>()
+    let loads = kernel.insts.iter().zip(loaded);
+    let loads = loads.map(|(inst, of)| if let Inst::Load(_, at) = inst { points(at, of.is_some(), 4) } else { 0 });
+    let stores = kernel.stores.iter().zip(stored);
+    loads.sum::<usize>() + stores.map(|(store, of)| points(&store.at, of.is_some(), 6)).sum::<usize>()
 }
 
 /// The stride that decides the loop order: of the first store for kept axes, the largest of loads for reduced ones.

@@ -32,6 +32,8 @@ const MOST_CUTS: usize = 4;
 const MIN_ROWS: usize = if cfg!(test) { 16 } else { 1 << 8 };
 /// The fewest of them that follow each other at equal distances.
 const MIN_LANES: usize = 16;
+/// The same where nothing is computed: elements of all rows together are whole vectors.
+const MIN_COPIED: usize = 6;
 /// The longest rows of elements that are the same, or follow from what all rows share and an element of the row, that are
 /// written out: vectors of longer rows are nearly full. Where something is computed from coordinates, longer rows are worth it.
 const LONGEST_SPREAD: usize = 12;
@@ -74,10 +76,9 @@ fn with_short_row_written_out(kernel: &Kernel) -> Option<Kernel> {
     let is_elsewhere = |(_, at): (usize, &Affine)| at.stride(last) != 0 && (0..last).any(|axis| at.stride(axis) != 0);
     let is_spread = !reads_at && accesses(kernel).filter(|of| is_elsewhere(*of)).count() == kernel.stores.len();
     // Elements in another order are a permutation.
-    let is_copied = !has(|inst| !matches!(inst, Inst::Load(..) | Inst::Const(_)));
-    let longest = if computes || is_copied { MOST_WAYS } else { LONGEST_SPREAD };
+    let longest = if computes || is_copy(kernel) { MOST_WAYS } else { LONGEST_SPREAD };
     let pays = is_scalar || is_spread && kernel.axes[last].extent <= longest;
-    let pays = is_copied && kernel.axes[last].extent <= longest || pays && accesses(kernel).any(is_of_rows);
+    let pays = is_copy(kernel) && kernel.axes[last].extent <= longest || pays && accesses(kernel).any(is_of_rows);
     (is_plain && pays).then(|| written_row(kernel, last)).flatten()
 }
 
@@ -157,9 +158,15 @@ fn written_row(kernel: &Kernel, row: usize) -> Option<Kernel> {
     (row > 0 && is_small && is_word && is_row && is_short).then_some(())?;
     let written = joined(simplify_around_coordinates(&written_out(kernel, row)));
     let rows = written.axes.len().checked_sub(1)?;
-    let is_by_rows = || (written.axes[rows].extent >= MIN_LANES && is_by_whole_rows(&written)).then(|| written.clone());
+    let least = if is_copy(&written) { MIN_COPIED } else { MIN_LANES };
+    let is_by_rows = || (written.axes[rows].extent >= least && is_by_whole_rows(&written)).then(|| written.clone());
     let has_few = written.axes[rows].extent < MIN_LANES;
     has_few.then(|| written_row(&written, rows)).flatten().or_else(is_by_rows)
+}
+
+/// Whether a kernel computes nothing, and no position either.
+fn is_copy(kernel: &Kernel) -> bool {
+    kernel.insts.iter().all(|inst| matches!(inst, Inst::Load(..) | Inst::Const(_)))
 }
 
 /// Whether all elements between those that a parameter has at neighbouring points of the last axis are accessed, or they

@@ -171,7 +171,7 @@ impl Registers {
             Code::Interleave { made, before, ways, frame, memory } => {
                 self.interleave([made, before], ways, frame, memory);
             }
-            Code::Permute { ref rows, parts, from, to } => self.permute_rows(rows, parts, [from, to]),
+            Code::Permute { ref rows, n_rows, parts, from, to } => self.permute_rows(rows, n_rows, parts, [from, to]),
             Code::Turn { parts, columns, frame, memory, loads } => self.turn(parts, columns, frame, memory, loads),
             Code::Scatter { size, frame, to, stride, lanes } => self.scatter(size, frame, to, stride, lanes),
             Code::CopyLeft { unit, memory, frame, left, loads } => self.copy_left(unit, memory, frame, left, loads),

@@ -249,9 +249,10 @@ pub(super) enum Code {
         frame: i32,
         memory: ElementAddress,
     },
-    /// Rows of words from `to` on, which are permutations of those from `from` on.
+    /// So many rows of words from `to` on, which are permutations of those from `from` on.
     Permute {
         rows: Box<PermutedRows>,
+        n_rows: usize,
         parts: [Virtual; 2],
         from: ElementAddress,
         to: ElementAddress,

@@ -426,10 +426,16 @@ impl WideEmitter {
         self.block.push(Code::Interleave { made, before, ways, frame, memory });
     }
 
-    /// Writes rows that are permutations of others.
-    pub(super) fn store_permuted(&mut self, rows: &PermutedRows, from: ElementAddress, to: ElementAddress) {
+    /// Writes so many rows that are permutations of others.
+    pub(super) fn store_permuted(
+        &mut self,
+        rows: &PermutedRows,
+        n_rows: usize,
+        from: ElementAddress,
+        to: ElementAddress,
+    ) {
         let parts = [(); 2].map(|()| self.vector());
-        self.block.push(Code::Permute { rows: Box::new(rows.clone()), parts, from, to });
+        self.block.push(Code::Permute { rows: Box::new(rows.clone()), n_rows, parts, from, to });
     }
 
     fn store_words(&mut self, value: &WideVal, to: ElementAddress, tail: Option<Tail>) {

@@ -430,14 +430,14 @@ impl<'a> WideLoops<'a> {
 
     /// Emits a store for a group.
     fn store(&mut self, n: usize, group: Option<usize>) -> Option<()> {
-        if let Some((g, (rows, _))) = self.permuting(group) {
+        if let Some((g, n_rows, (rows, _))) = self.permuting(group) {
             if n == rows.store {
                 let rows = rows.clone();
                 let Inst::Load(_, at) = &self.kernel.insts[rows.load] else { return None };
                 let (dtype, stored) = (self.form.dtypes[rows.load], &self.kernel.stores[n].at);
                 let (_, from) = self.strided(at, self.form.load(rows.load), dtype, g);
                 let (_, to) = self.strided(stored, self.form.store(n), dtype, g);
-                self.e.store_permuted(&rows, from, to);
+                self.e.store_permuted(&rows, n_rows, from, to);
             }
             return Some(());
         }
@@ -461,15 +461,17 @@ impl<'a> WideLoops<'a> {
         Some(())
     }
 
-    /// The stores of a whole vector, if they are permutations of what is loaded.
-    fn permuting(&self, group: Option<usize>) -> Option<(usize, &(PermutedRows, Vec<bool>))> {
-        let g = group.filter(|&g| self.groups[g].tail.is_none())?;
-        Some((g, self.permuted.as_ref()?))
+    /// The stores of a group, if they are permutations of what is loaded; with the number of rows.
+    fn permuting(&self, group: Option<usize>) -> Option<(usize, usize, &(PermutedRows, Vec<bool>))> {
+        let permuted = self.permuted.as_ref()?;
+        let (g, lanes) = (group?, self.e.level.lanes());
+        let n_rows = self.groups[g].tail.map_or(Some(lanes), |tail| tail.count)?;
+        permuted.0.fill_vectors(n_rows, lanes).then_some((g, n_rows, permuted))
     }
 
     /// Whether a load is part of such stores, and of nothing else.
     fn is_permuted(&self, id: usize, group: Option<usize>) -> bool {
-        self.permuting(group).is_some_and(|(_, (_, are_read))| are_read[id])
+        self.permuting(group).is_some_and(|(_, _, (_, are_read))| are_read[id])
     }
 
     /// The place in the frame of a load at a distance along the vector axis that is one with others.

@@ -42,6 +42,8 @@ enum RowElement {
 /// A vector of results.
 #[derive(Debug)]
 struct PermutedVector {
+    /// The first of them.
+    at: usize,
     /// The first elements of the vectors that are read.
     begins: [usize; 2],
     /// Of each lane, its place in these, or its value.
@@ -74,7 +76,7 @@ impl PermutedRows {
             };
         }
         let rows = PermutedRows { store: first, load, stride, row };
-        rows.vectors(level.lanes()).is_some().then_some(rows)
+        rows.fill_vectors(level.lanes(), level.lanes()).then_some(rows)
     }
 
     /// Of each instruction, whether it is a load that nothing but these stores needs.
@@ -86,16 +88,23 @@ impl PermutedRows {
         are
     }
 
-    /// The vectors of as many rows as there are lanes, if each is of two vectors of what these rows read.
-    fn vectors(&self, lanes: usize) -> Option<Vec<PermutedVector>> {
+    /// Whether so many rows are whole vectors, each of which is of two of what these rows read.
+    pub(super) fn fill_vectors(&self, n_rows: usize, lanes: usize) -> bool {
+        self.vectors(n_rows, lanes).is_some()
+    }
+
+    /// The vectors of so many rows. The last one ends with the last row, and may begin in the one before.
+    fn vectors(&self, n_rows: usize, lanes: usize) -> Option<Vec<PermutedVector>> {
         let ways = self.row.len();
         let place = |element: usize| match self.row[element % ways] {
             RowElement::Behind(place) => Ok(element / ways * self.stride + place),
             RowElement::Constant(bits) => Err(bits),
         };
-        let last = (0..lanes * ways).filter_map(|element| place(element).ok()).max()?;
-        let vector = |n: usize| {
-            let places: Vec<_> = (n * lanes..(n + 1) * lanes).map(place).collect();
+        let end = n_rows * ways;
+        let last = (0..end).filter_map(|element| place(element).ok()).max()?;
+        let vector = |at: usize| {
+            let at = at.min(end.checked_sub(lanes)?);
+            let places: Vec<_> = (at..at + lanes).map(place).collect();
             let read = || places.iter().filter_map(|place| place.ok());
             // A vector ends with the last element that is read, if not before.
             let begin = read().min().unwrap_or(0).min((last + 1).checked_sub(lanes)?);
@@ -108,17 +117,18 @@ impl PermutedRows {
                 Ok(place) => in_two(place).map(Ok),
                 Err(bits) => Some(Err(bits)),
             });
-            Some(PermutedVector { begins, lanes: lanes.collect::<Option<_>>()? })
+            Some(PermutedVector { at, begins, lanes: lanes.collect::<Option<_>>()? })
         };
-        (0..ways).map(vector).collect()
+        (0..end).step_by(lanes).map(vector).collect()
     }
 }
 
 impl Registers {
-    /// The rows from the position on, read from `from`, which moves by the rows' stride, to `to`.
+    /// So many rows from the position on, read from `from`, which moves by the rows' stride, to `to`.
     pub(super) fn permute_rows(
         &mut self,
         rows: &PermutedRows,
+        n_rows: usize,
         [made, part]: [Virtual; 2],
         [from, to]: [ElementAddress; 2],
     ) {
@@ -130,7 +140,7 @@ impl Registers {
         let [made, part] = [made, part].map(|v| self.give(v));
         let read =
             |begin: usize| Rm::Memory(Memory { displacement: from.displacement + (begin * WORD) as i32, ..from });
-        for (n, PermutedVector { begins, lanes }) in rows.vectors(lanes).into_iter().flatten().enumerate() {
+        for PermutedVector { at, begins, lanes } in rows.vectors(n_rows, lanes).into_iter().flatten() {
             self.permute([made, part], begins.map(read), &lanes);
             let words = |of: fn(&Result<usize, u32>) -> u32| -> Vec<u8> {
                 lanes.iter().flat_map(|lane| of(lane).to_le_bytes()).collect()
@@ -145,7 +155,7 @@ impl Registers {
                 let constants = Rm::Pool(self.pooled(Constant::Lanes(constants)), false);
                 self.write(ops::or(false), len, made, made, constants, None);
             }
-            let displacement = to.displacement + (n * len.bytes()) as i32;
+            let displacement = to.displacement + (at * WORD) as i32;
             self.write(ops::STORE, len, made, 0, Rm::Memory(Memory { base: R15, displacement, ..to }), None);
         }
     }
