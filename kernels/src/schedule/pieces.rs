@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 use super::canonical::{affine, over_axes, with_next_axis, without_units};
 use super::in_turn::with_axes_in_turn;
 use super::interleaved::MOST_WAYS;
-use super::short_rows::without_short_rows;
+use super::short_rows::{is_in_turn, without_short_rows};
 use super::written_out::{MOST_INSTS, accesses, written_out};
 use super::{MIN_VECTOR_EXTENT, NEAR};
 use crate::ir::{Affine, Axis, AxisId, Binary, Compare, Inst, Kernel, KernelBuilder, Store, ValueId, operation};
@@ -58,28 +58,41 @@ pub(crate) fn pieces(kernel: &Kernel) -> Vec<Kernel> {
     pieces.into_iter().map(rows_of).collect()
 }
 
-/// The kernel with short rows written out, where an operand has an element for each row, or a row for some of them: of a row
-/// that fills no more than the shortest vector a quotient would find it for each element otherwise, and of a longer one, which
-/// reads nothing but what all rows share, a vector would hold that one row.
+/// The kernel with short rows written out, where that pays.
 fn with_short_row_written_out(kernel: &Kernel) -> Option<Kernel> {
     let last = kernel.axes.len().checked_sub(1).filter(|&last| last > 0)?;
     let is_plain = !kernel.axes.iter().any(|axis| axis.reduced);
+    // An element for each row, or a row for some of them.
     let is_of_rows = |(_, at): (usize, &Affine)| match [at.stride(last - 1), at.stride(last)] {
         [of_row, 0] => of_row != 0,
         [0, 1] => (0..last - 1).any(|axis| at.stride(axis) != 0),
         _ => false,
     };
-    let has = |wanted: fn(&Inst<ValueId>) -> bool| kernel.insts.iter().any(wanted);
-    let (computes, reads_at) =
-        (has(|inst| matches!(inst, Inst::Index(_))), has(|inst| matches!(inst, Inst::LoadAt(..))));
-    let is_scalar = kernel.axes[last].extent <= MIN_VECTOR_EXTENT && !computes && !reads_at;
-    let is_elsewhere = |(_, at): (usize, &Affine)| at.stride(last) != 0 && (0..last).any(|axis| at.stride(axis) != 0);
-    let is_spread = !reads_at && accesses(kernel).filter(|of| is_elsewhere(*of)).count() == kernel.stores.len();
-    // Elements in another order are a permutation.
-    let longest = if computes || is_copy(kernel) { MOST_WAYS } else { LONGEST_SPREAD };
-    let pays = is_scalar || is_spread && kernel.axes[last].extent <= longest;
-    let pays = is_copy(kernel) && kernel.axes[last].extent <= longest || pays && accesses(kernel).any(is_of_rows);
+    let pays = reorders_rows(kernel, last) || written_rows_pay(kernel, last) && accesses(kernel).any(is_of_rows);
     (is_plain && pays).then(|| written_row(kernel, last)).flatten()
+}
+
+/// Whether rows beside what is of a row are worth writing out.
+fn written_rows_pay(kernel: &Kernel, last: usize) -> bool {
+    let extent = kernel.axes[last].extent;
+    let has = |wanted: fn(&Inst<ValueId>) -> bool| kernel.insts.iter().any(wanted);
+    let is_computed = has(|inst| matches!(inst, Inst::Index(_)));
+    if has(|inst| matches!(inst, Inst::LoadAt(..))) {
+        return false;
+    }
+    // A quotient would find what is of the row for each of the few elements.
+    let is_scalar = extent <= MIN_VECTOR_EXTENT && !is_computed;
+    // A vector would hold a single row, whose elements follow from an element of the row and what all rows share.
+    let is_of_row = |(_, at): &(usize, &Affine)| at.stride(last) != 0 && (0..last).any(|axis| at.stride(axis) != 0);
+    let longest = if is_computed || is_copy(kernel) { MOST_WAYS } else { LONGEST_SPREAD };
+    is_scalar || extent <= longest && accesses(kernel).filter(is_of_row).count() == kernel.stores.len()
+}
+
+/// Whether a kernel has the elements of short rows in another order, which is a permutation of vectors.
+fn reorders_rows(kernel: &Kernel, last: usize) -> bool {
+    let is_in_turn = |(_, at): (usize, &Affine)| is_in_turn(kernel, last - 1, at);
+    let is_short = kernel.axes[last].extent <= MOST_WAYS && kernel.stores.len() == 1;
+    is_short && is_copy(kernel) && !accesses(kernel).all(is_in_turn)
 }
 
 /// The pieces of a kernel, if that has any and they need fewer computed positions.
@@ -158,7 +171,8 @@ fn written_row(kernel: &Kernel, row: usize) -> Option<Kernel> {
     (row > 0 && is_small && is_word && is_row && is_short).then_some(())?;
     let written = joined(simplify_around_coordinates(&written_out(kernel, row)));
     let rows = written.axes.len().checked_sub(1)?;
-    let least = if is_copy(&written) { MIN_COPIED } else { MIN_LANES };
+    let is_moved = is_copy(&written) && accesses(&written).all(|(_, at)| at.stride(rows) != 0);
+    let least = if is_moved { MIN_COPIED } else { MIN_LANES };
     let is_by_rows = || (written.axes[rows].extent >= least && is_by_whole_rows(&written)).then(|| written.clone());
     let has_few = written.axes[rows].extent < MIN_LANES;
     has_few.then(|| written_row(&written, rows)).flatten().or_else(is_by_rows)
@@ -471,6 +485,35 @@ mod tests {
                 300 * len
             );
             let text = if other.starts_with("index") { text } else { text.replace("cast %1: f32", "neg %1") };
+            let kernel: Kernel = text.parse().unwrap();
+            let written = pieces(&kernel);
+            assert_eq!(written.iter().map(|piece| piece.stores.len()).sum::<usize>(), n_stores, "{text}: {written:?}");
+            let inputs = random_inputs(&kernel, 1);
+            assert!(evaluated(&written, &inputs) == evaluated(&[kernel], &inputs), "{text}");
+        }
+    }
+
+    #[test]
+    fn short_rows_in_another_order_are_written_out() {
+        for (load, len, n_stores) in [
+            ("a0 * 7 + a1 * -1 + 6", 7, 7),
+            ("a0 * 16 + a1 * -1 + 15", 16, 16),
+            ("a0 * 17 + a1 * -1 + 16", 17, 1),
+            // Several elements of a row, between which are others.
+            ("a0 * 8 + a1 + 2", 5, 5),
+            // One axis, with a step.
+            ("a0 * 21 + a1 * 3 + 1", 7, 1),
+            // Rows too far apart.
+            ("a0 * 23 + a1 + 1", 7, 1),
+        ] {
+            let text = format!(
+                "kernel (p0: f32[9000], p1: f32[{}] out) {{
+                    axes a0 = 300, a1 = {len}
+                    %0 = load p0[{load}]
+                    store p1[a0 * {len} + a1], %0
+                }}",
+                300 * len
+            );
             let kernel: Kernel = text.parse().unwrap();
             let written = pieces(&kernel);
             assert_eq!(written.iter().map(|piece| piece.stores.len()).sum::<usize>(), n_stores, "{text}: {written:?}");

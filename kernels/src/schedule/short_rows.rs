@@ -100,7 +100,7 @@ impl ShortRowLoads {
 }
 
 /// Whether an access walks the rows of the last two axes one after the other.
-fn is_in_turn(kernel: &Kernel, outer: usize, at: &Affine) -> bool {
+pub(super) fn is_in_turn(kernel: &Kernel, outer: usize, at: &Affine) -> bool {
     let extent = i64::try_from(kernel.axes[outer + 1].extent).ok();
     extent.and_then(|extent| at.stride(outer + 1).checked_mul(extent)) == Some(at.stride(outer))
 }
