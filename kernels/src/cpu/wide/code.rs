@@ -249,7 +249,7 @@ pub(super) enum Code {
         frame: i32,
         memory: ElementAddress,
     },
-    /// So many rows of words from `to` on, which are permutations of those from `from` on.
+    /// As many rows of words as `n_rows` from `to` on, which are permutations of those from `from` on.
     Permute {
         rows: Box<PermutedRows>,
         n_rows: usize,

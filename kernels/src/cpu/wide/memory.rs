@@ -426,7 +426,7 @@ impl WideEmitter {
         self.block.push(Code::Interleave { made, before, ways, frame, memory });
     }
 
-    /// Writes so many rows that are permutations of others.
+    /// Writes some rows that are permutations of others.
     pub(super) fn store_permuted(
         &mut self,
         rows: &PermutedRows,

@@ -76,8 +76,8 @@ pub(super) struct WideLoops<'a> {
     /// there in this body.
     turned: Vec<Option<Interleaved>>,
     columns: FxHashMap<(usize, usize), (i32, bool)>,
-    /// The stores, if they are permutations of what is loaded, and the loads that nothing else needs.
-    permuted: Option<(PermutedRows, Vec<bool>)>,
+    /// The stores, if they are permutations of what is loaded.
+    permuted: Option<PermutedRows>,
     free_cells: Vec<u8>,
 }
 
@@ -124,7 +124,7 @@ impl<'a> WideLoops<'a> {
             ways: FxHashMap::default(),
             turned,
             columns: FxHashMap::default(),
-            permuted: permuted.map(|rows| (rows.clone(), rows.are_read_here(kernel))),
+            permuted,
             free_cells: CELLS.iter().rev().copied().collect(),
         };
         loops.point(first);
@@ -430,7 +430,7 @@ impl<'a> WideLoops<'a> {
 
     /// Emits a store for a group.
     fn store(&mut self, n: usize, group: Option<usize>) -> Option<()> {
-        if let Some((g, n_rows, (rows, _))) = self.permuting(group) {
+        if let Some((g, n_rows, rows)) = self.permuting(group) {
             if n == rows.store {
                 let rows = rows.clone();
                 let Inst::Load(_, at) = &self.kernel.insts[rows.load] else { return None };
@@ -462,16 +462,16 @@ impl<'a> WideLoops<'a> {
     }
 
     /// The stores of a group, if they are permutations of what is loaded; with the number of rows.
-    fn permuting(&self, group: Option<usize>) -> Option<(usize, usize, &(PermutedRows, Vec<bool>))> {
+    fn permuting(&self, group: Option<usize>) -> Option<(usize, usize, &PermutedRows)> {
         let permuted = self.permuted.as_ref()?;
-        let (g, lanes) = (group?, self.e.level.lanes());
-        let n_rows = self.groups[g].tail.map_or(Some(lanes), |tail| tail.count)?;
-        permuted.0.fill_vectors(n_rows, lanes).then_some((g, n_rows, permuted))
+        let g = group?;
+        let n_rows = self.groups[g].tail.map_or(Some(self.e.level.lanes()), |tail| tail.count)?;
+        (n_rows >= permuted.least).then_some((g, n_rows, permuted))
     }
 
     /// Whether a load is part of such stores, and of nothing else.
     fn is_permuted(&self, id: usize, group: Option<usize>) -> bool {
-        self.permuting(group).is_some_and(|(_, _, (_, are_read))| are_read[id])
+        self.permuting(group).is_some_and(|(_, _, rows)| rows.only_here.contains(&id))
     }
 
     /// The place in the frame of a load at a distance along the vector axis that is one with others.

@@ -7,16 +7,8 @@
 use retape_runtime::Scalar;
 
 use super::WideIsa;
-use super::branch::R15;
-use super::code::{ElementAddress, Virtual};
-use super::encode::{Constant, Memory, RDI, Rm};
-use super::ops;
-use super::regs::Registers;
 use crate::ir::{Inst, Kernel, operation};
 use crate::schedule::{Interleaved, MOST_WAYS, interleaved_stores};
-
-/// Bytes of an element.
-const WORD: usize = 4;
 
 /// The stores of a kernel, of which each has a loaded element or a constant.
 #[derive(Clone, Debug)]
@@ -25,29 +17,33 @@ pub(super) struct PermutedRows {
     pub(super) store: usize,
     /// The load of the least element that a row reads.
     pub(super) load: usize,
+    /// The loads that nothing but these stores needs.
+    pub(super) only_here: Vec<usize>,
+    /// The least number of rows that are whole vectors.
+    pub(super) least: usize,
     /// Elements from what a row reads to what the next one reads.
-    stride: usize,
+    pub(super) stride: usize,
     /// The elements of a row.
-    row: Vec<RowElement>,
+    pub(super) row: Vec<RowElement>,
 }
 
 /// An element of a row.
 #[derive(Clone, Copy, Debug)]
-enum RowElement {
-    /// So many elements behind the least one that is read.
+pub(super) enum RowElement {
+    /// An element at this distance behind the least one that is read.
     Behind(usize),
     Constant(u32),
 }
 
 /// A vector of results.
 #[derive(Debug)]
-struct PermutedVector {
+pub(super) struct PermutedVector {
     /// The first of them.
-    at: usize,
+    pub(super) at: usize,
     /// The first elements of the vectors that are read.
-    begins: [usize; 2],
+    pub(super) begins: [usize; 2],
     /// Of each lane, its place in these, or its value.
-    lanes: Vec<Result<usize, u32>>,
+    pub(super) lanes: Vec<Result<usize, u32>>,
 }
 
 impl PermutedRows {
@@ -75,26 +71,15 @@ impl PermutedRows {
                 Inst::Load(..) | Inst::Index(_) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!() => return None,
             };
         }
-        let rows = PermutedRows { store: first, load, stride, row };
-        rows.fill_vectors(level.lanes(), level.lanes()).then_some(rows)
+        let lanes = level.lanes();
+        let only_here = loads_without_operations(kernel);
+        let mut rows = PermutedRows { store: first, load, only_here, least: lanes, stride, row };
+        rows.least = (1..=lanes).rev().take_while(|&n_rows| rows.vectors(n_rows, lanes).is_some()).last()?;
+        Some(rows)
     }
 
-    /// Of each instruction, whether it is a load that nothing but these stores needs.
-    pub(super) fn are_read_here(&self, kernel: &Kernel) -> Vec<bool> {
-        let mut are: Vec<bool> = kernel.insts.iter().map(|inst| matches!(inst, Inst::Load(..))).collect();
-        for inst in &kernel.insts {
-            inst.operands().into_iter().for_each(|v| are[v.index()] = false);
-        }
-        are
-    }
-
-    /// Whether so many rows are whole vectors, each of which is of two of what these rows read.
-    pub(super) fn fill_vectors(&self, n_rows: usize, lanes: usize) -> bool {
-        self.vectors(n_rows, lanes).is_some()
-    }
-
-    /// The vectors of so many rows. The last one ends with the last row, and may begin in the one before.
-    fn vectors(&self, n_rows: usize, lanes: usize) -> Option<Vec<PermutedVector>> {
+    /// The vectors of some rows, if each is of two vectors of what these rows read. The last one ends with the last row, and may begin in the one before.
+    pub(super) fn vectors(&self, n_rows: usize, lanes: usize) -> Option<Vec<PermutedVector>> {
         let ways = self.row.len();
         let place = |element: usize| match self.row[element % ways] {
             RowElement::Behind(place) => Ok(element / ways * self.stride + place),
@@ -123,64 +108,11 @@ impl PermutedRows {
     }
 }
 
-impl Registers {
-    /// So many rows from the position on, read from `from`, which moves by the rows' stride, to `to`.
-    pub(super) fn permute_rows(
-        &mut self,
-        rows: &PermutedRows,
-        n_rows: usize,
-        [made, part]: [Virtual; 2],
-        [from, to]: [ElementAddress; 2],
-    ) {
-        let (len, ways) = (self.full(), rows.row.len());
-        let lanes = len.bytes() / WORD;
-        let to = self.moved(to, (ways * WORD) as i32);
-        self.asm.mov(R15, RDI);
-        let from = self.moved(from, (rows.stride * WORD) as i32);
-        let [made, part] = [made, part].map(|v| self.give(v));
-        let read =
-            |begin: usize| Rm::Memory(Memory { displacement: from.displacement + (begin * WORD) as i32, ..from });
-        for PermutedVector { at, begins, lanes } in rows.vectors(n_rows, lanes).into_iter().flatten() {
-            self.permute([made, part], begins.map(read), &lanes);
-            let words = |of: fn(&Result<usize, u32>) -> u32| -> Vec<u8> {
-                lanes.iter().flat_map(|lane| of(lane).to_le_bytes()).collect()
-            };
-            let constants = words(|lane| lane.err().unwrap_or(0));
-            if lanes.iter().any(Result::is_err) {
-                let kept = words(|lane| if lane.is_ok() { u32::MAX } else { 0 });
-                let kept = Rm::Pool(self.pooled(Constant::Lanes(kept)), false);
-                self.write(ops::and(false), len, made, made, kept, None);
-            }
-            if constants.iter().any(|byte| *byte != 0) {
-                let constants = Rm::Pool(self.pooled(Constant::Lanes(constants)), false);
-                self.write(ops::or(false), len, made, made, constants, None);
-            }
-            let displacement = to.displacement + (at * WORD) as i32;
-            self.write(ops::STORE, len, made, 0, Rm::Memory(Memory { base: R15, displacement, ..to }), None);
-        }
+/// The loads that are stored, if they are needed at all, and no operand of an instruction.
+fn loads_without_operations(kernel: &Kernel) -> Vec<usize> {
+    let mut are: Vec<bool> = kernel.insts.iter().map(|inst| matches!(inst, Inst::Load(..))).collect();
+    for inst in &kernel.insts {
+        inst.operands().into_iter().for_each(|v| are[v.index()] = false);
     }
-
-    /// The lanes of a vector from two vectors in memory, or from the first one alone.
-    fn permute(&mut self, [made, part]: [u8; 2], [near, far]: [Rm; 2], lanes: &[Result<usize, u32>]) {
-        let (len, n) = (self.full(), lanes.len());
-        let places = || lanes.iter().map(|lane| lane.unwrap_or_default());
-        if places().eq(0..n) {
-            return self.write(ops::MOVE, len, made, 0, near, None);
-        }
-        let is_of_one = places().all(|place| place < n);
-        let is_named_by_both = self.is_evex();
-        let names = self.places(places().map(|place| if is_named_by_both { place } else { place % n }));
-        self.write(ops::MOVE, len, made, 0, names, None);
-        if is_of_one {
-            self.write(ops::permute_by(false), len, made, made, near, None);
-        } else if is_named_by_both {
-            self.write(ops::MOVE, len, part, 0, near, None);
-            self.write(ops::PERMUTE_TWO, len, made, part, far, None);
-        } else {
-            let of_far = places().enumerate().filter(|(_, place)| *place >= n).map(|(lane, _)| 1 << lane).sum();
-            self.write(ops::permute_by(false), len, part, made, far, None);
-            self.write(ops::permute_by(false), len, made, made, near, None);
-            self.write(ops::BLEND_WORDS, len, made, made, Rm::Register(part), Some(of_far));
-        }
-    }
+    (0..are.len()).filter(|&id| are[id]).collect()
 }

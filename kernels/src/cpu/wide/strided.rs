@@ -7,6 +7,7 @@ use super::branch::R15;
 use super::code::{ElementAddress, LaneCount, MoveWidth, Virtual};
 use super::encode::{Alu, Condition, Constant, Len, Memory, RAX, RDI, RSP, Rm};
 use super::ops;
+use super::permuted::{PermutedRows, PermutedVector};
 use super::regs::Registers;
 
 /// Bytes of the elements that are picked.
@@ -103,7 +104,7 @@ impl Registers {
     }
 
     /// Numbers of lanes as a constant.
-    pub(super) fn places(&mut self, places: impl Iterator<Item = usize>) -> Rm {
+    fn places(&mut self, places: impl Iterator<Item = usize>) -> Rm {
         let bytes = places.flat_map(|place| (place as u32).to_le_bytes()).collect();
         Rm::Pool(self.pooled(Constant::Lanes(bytes)), false)
     }
@@ -129,6 +130,66 @@ impl Registers {
             }
             let to = Memory { displacement: to.displacement + (n * len.bytes()) as i32, ..to };
             self.write(ops::STORE, len, before, 0, Rm::Memory(to), None);
+        }
+    }
+
+    /// Some rows from the position on, read from `from`, which moves by the rows' stride, to `to`.
+    pub(super) fn permute_rows(
+        &mut self,
+        rows: &PermutedRows,
+        n_rows: usize,
+        [made, part]: [Virtual; 2],
+        [from, to]: [ElementAddress; 2],
+    ) {
+        let (len, ways) = (self.full(), rows.row.len());
+        let lanes = len.bytes() / WORD;
+        let to = self.moved(to, (ways * WORD) as i32);
+        self.asm.mov(R15, RDI);
+        let from = self.moved(from, (rows.stride * WORD) as i32);
+        let [made, part] = [made, part].map(|v| self.give(v));
+        let read =
+            |begin: usize| Rm::Memory(Memory { displacement: from.displacement + (begin * WORD) as i32, ..from });
+        for PermutedVector { at, begins, lanes } in rows.vectors(n_rows, lanes).into_iter().flatten() {
+            self.permute([made, part], begins.map(read), &lanes);
+            let words = |of: fn(&Result<usize, u32>) -> u32| -> Vec<u8> {
+                lanes.iter().flat_map(|lane| of(lane).to_le_bytes()).collect()
+            };
+            let constants = words(|lane| lane.err().unwrap_or(0));
+            if lanes.iter().any(Result::is_err) {
+                let kept = words(|lane| if lane.is_ok() { u32::MAX } else { 0 });
+                let kept = Rm::Pool(self.pooled(Constant::Lanes(kept)), false);
+                self.write(ops::and(false), len, made, made, kept, None);
+            }
+            if constants.iter().any(|byte| *byte != 0) {
+                let constants = Rm::Pool(self.pooled(Constant::Lanes(constants)), false);
+                self.write(ops::or(false), len, made, made, constants, None);
+            }
+            let displacement = to.displacement + (at * WORD) as i32;
+            self.write(ops::STORE, len, made, 0, Rm::Memory(Memory { base: R15, displacement, ..to }), None);
+        }
+    }
+
+    /// The lanes of a vector from two vectors in memory, or from the first one alone.
+    fn permute(&mut self, [made, part]: [u8; 2], [near, far]: [Rm; 2], lanes: &[Result<usize, u32>]) {
+        let (len, n) = (self.full(), lanes.len());
+        let places = || lanes.iter().map(|lane| lane.unwrap_or_default());
+        if places().eq(0..n) {
+            return self.write(ops::MOVE, len, made, 0, near, None);
+        }
+        let is_of_one = places().all(|place| place < n);
+        let is_named_by_both = self.is_evex();
+        let names = self.places(places().map(|place| if is_named_by_both { place } else { place % n }));
+        self.write(ops::MOVE, len, made, 0, names, None);
+        if is_of_one {
+            self.write(ops::permute_by(false), len, made, made, near, None);
+        } else if is_named_by_both {
+            self.write(ops::MOVE, len, part, 0, near, None);
+            self.write(ops::PERMUTE_TWO, len, made, part, far, None);
+        } else {
+            let of_far = places().enumerate().filter(|(_, place)| *place >= n).map(|(lane, _)| 1 << lane).sum();
+            self.write(ops::permute_by(false), len, part, made, far, None);
+            self.write(ops::permute_by(false), len, made, made, near, None);
+            self.write(ops::BLEND_WORDS, len, made, made, Rm::Register(part), Some(of_far));
         }
     }
 

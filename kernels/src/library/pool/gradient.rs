@@ -361,7 +361,7 @@ impl<T: Number> Repeatable<T> for FindPlaces<'_, T> {
     }
 }
 
-/// What a window sends to its columns in a row of the image, to which nothing else is sent.
+/// The cotangents that a window sends to its columns in a row of the image, to which nothing else is sent.
 struct SpreadSent<'x, T, S> {
     sent: &'x S,
     /// The window's first element.

@@ -70,7 +70,7 @@ fn rows_of_elements_of_other_rows_have_the_bits_of_cranelift() {
     }
 }
 
-/// What does not lie in two vectors, or is written beside something else.
+/// Elements that do not lie in two vectors, or are written beside something else.
 #[test]
 fn other_rows_are_no_permutations() {
     assert!(!is_permuted(&rows_of(64, 16, &[Some(0), Some(9)], false)), "a few of many");
