@@ -59,7 +59,7 @@ trait WindowKernel<T> {
 }
 
 /// Positions from which on a window is large.
-const MANY_POSITIONS: usize = 16;
+const MANY_POSITIONS: usize = 9;
 
 /// A window of an image, without the padding.
 struct PooledWindow {
@@ -184,9 +184,9 @@ fn by_lanes<T: Copy>(window: &PooledWindow, tile: &mut TileView<'_, T>, kernel: 
         // Each of these takes as long as all of them.
         let has = |lanes: usize| window.ends_by(channel + lanes) <= kernel.len();
         match left(channel, tile) {
-            1..=4 if has(4) => return store_some(tile, window.column, channel, kernel.compute::<4>(window, channel)),
-            5..=8 if has(8) => return store_some(tile, window.column, channel, kernel.compute::<8>(window, channel)),
-            9..=16 if has(16) => {
+            2..=3 if has(4) => return store_some(tile, window.column, channel, kernel.compute::<4>(window, channel)),
+            5..=7 if has(8) => return store_some(tile, window.column, channel, kernel.compute::<8>(window, channel)),
+            9..=15 if has(16) => {
                 return store_some(tile, window.column, channel, kernel.compute::<16>(window, channel));
             }
             _ => {}
