@@ -12,6 +12,7 @@ mod form;
 mod in_turn;
 mod interleaved;
 mod order;
+mod permuted;
 mod pieces;
 mod shared;
 mod short_rows;
@@ -33,7 +34,8 @@ use crate::simplify::{simplify, simplify_coordinates};
 
 pub(crate) use canonical::canonical;
 pub(crate) use form::{FormLoop, FormPointer, LoopForm, ReducedValue};
-pub(crate) use interleaved::{Interleaved, MOST_WAYS, interleaved_loads, interleaved_stores};
+pub(crate) use interleaved::{Interleaved, interleaved_loads, interleaved_stores};
+pub(crate) use permuted::{PermutedRows, PermutedVector};
 #[cfg(test)]
 pub(crate) use pieces::cut_kernel;
 pub(crate) use pieces::pieces;

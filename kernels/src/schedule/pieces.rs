@@ -14,6 +14,7 @@ use std::cmp::Ordering;
 use super::canonical::{affine, over_axes, with_next_axis, without_units};
 use super::in_turn::with_axes_in_turn;
 use super::interleaved::MOST_WAYS;
+use super::permuted::PermutedRows;
 use super::short_rows::{is_in_turn, without_short_rows};
 use super::written_out::{MOST_INSTS, accesses, written_out};
 use super::{MIN_VECTOR_EXTENT, NEAR};
@@ -32,8 +33,8 @@ const MOST_CUTS: usize = 4;
 const MIN_ROWS: usize = if cfg!(test) { 16 } else { 1 << 8 };
 /// The fewest of them that follow each other at equal distances.
 const MIN_LANES: usize = 16;
-/// The same where nothing is computed: elements of all rows together are whole vectors.
-const MIN_COPIED: usize = 6;
+/// Elements of the widest vector.
+const WIDEST: usize = 16;
 /// The longest rows of elements that are the same, or follow from what all rows share and an element of the row, that are
 /// written out: vectors of longer rows are nearly full. Where something is computed from coordinates, longer rows are worth it.
 const LONGEST_SPREAD: usize = 12;
@@ -68,8 +69,13 @@ fn with_short_row_written_out(kernel: &Kernel) -> Option<Kernel> {
         [0, 1] => (0..last - 1).any(|axis| at.stride(axis) != 0),
         _ => false,
     };
-    let pays = reorders_rows(kernel, last) || written_rows_pay(kernel, last) && accesses(kernel).any(is_of_rows);
-    (is_plain && pays).then(|| written_row(kernel, last)).flatten()
+    let pays = written_rows_pay(kernel, last) && accesses(kernel).any(is_of_rows);
+    let is_short = kernel.axes[last].extent <= MOST_WAYS;
+    (is_plain && (pays || is_short && is_copy(kernel))).then_some(())?;
+    // What is only moved is worth it as permutations of vectors, of which rows that are one axis need none.
+    let is_permuted = |written: &Kernel| permuted_rows(written).is_some();
+    let is_one_axis = || accesses(kernel).all(|(_, at)| is_in_turn(kernel, last - 1, at));
+    written_row(kernel, last).filter(|written| pays || is_permuted(written) && !is_one_axis())
 }
 
 /// Whether rows beside what is of a row are worth writing out.
@@ -86,13 +92,6 @@ fn written_rows_pay(kernel: &Kernel, last: usize) -> bool {
     let is_of_row = |(_, at): &(usize, &Affine)| at.stride(last) != 0 && (0..last).any(|axis| at.stride(axis) != 0);
     let longest = if is_computed || is_copy(kernel) { MOST_WAYS } else { LONGEST_SPREAD };
     is_scalar || extent <= longest && accesses(kernel).filter(is_of_row).count() == kernel.stores.len()
-}
-
-/// Whether a kernel has the elements of short rows in another order, which is a permutation of vectors.
-fn reorders_rows(kernel: &Kernel, last: usize) -> bool {
-    let is_in_turn = |(_, at): (usize, &Affine)| is_in_turn(kernel, last - 1, at);
-    let is_short = kernel.axes[last].extent <= MOST_WAYS && kernel.stores.len() == 1;
-    is_short && is_copy(kernel) && !accesses(kernel).all(is_in_turn)
 }
 
 /// The pieces of a kernel, if that has any and they need fewer computed positions.
@@ -171,11 +170,15 @@ fn written_row(kernel: &Kernel, row: usize) -> Option<Kernel> {
     (row > 0 && is_small && is_word && is_row && is_short).then_some(())?;
     let written = joined(simplify_around_coordinates(&written_out(kernel, row)));
     let rows = written.axes.len().checked_sub(1)?;
-    let is_moved = is_copy(&written) && accesses(&written).all(|(_, at)| at.stride(rows) != 0);
-    let least = if is_moved { MIN_COPIED } else { MIN_LANES };
+    let least = permuted_rows(&written).map_or(MIN_LANES, |rows| rows.least);
     let is_by_rows = || (written.axes[rows].extent >= least && is_by_whole_rows(&written)).then(|| written.clone());
     let has_few = written.axes[rows].extent < MIN_LANES;
     has_few.then(|| written_row(&written, rows)).flatten().or_else(is_by_rows)
+}
+
+/// The rows along the last axis as permutations of the widest vectors.
+fn permuted_rows(kernel: &Kernel) -> Option<PermutedRows> {
+    PermutedRows::of(kernel, kernel.axes.len().checked_sub(1)?, WIDEST)
 }
 
 /// Whether a kernel computes nothing, and no position either.
@@ -503,6 +506,11 @@ mod tests {
             ("a0 * 8 + a1 + 2", 5, 5),
             // One axis, with a step.
             ("a0 * 21 + a1 * 3 + 1", 7, 1),
+            // A row that all rows share.
+            ("a1", 7, 1),
+            ("a1", 16, 1),
+            // A few of many elements, which lie in more than two vectors.
+            ("a0 * 8 + a1 + 2", 2, 1),
             // Rows too far apart.
             ("a0 * 23 + a1 + 1", 7, 1),
         ] {

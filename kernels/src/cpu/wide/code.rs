@@ -4,7 +4,7 @@ use retape_runtime::DType;
 
 use super::encode::Len;
 use super::ops::Op;
-use super::permuted::PermutedRows;
+use crate::schedule::PermutedRows;
 
 /// A virtual register: a whole vector, or a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -13,9 +13,9 @@ use super::code::{
 use super::emit::{VirtualRegs, WideEmitter, WideVal, is_wide};
 use super::encode::{Constant, Len, RSP};
 use super::ops::{self, Op};
-use super::permuted::PermutedRows;
 use super::strided::min_turned;
 use crate::ir::Compare;
+use crate::schedule::PermutedRows;
 
 /// The elements that are left of a row where they are fewer than a vector has.
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,6 @@ mod memory;
 mod nest;
 mod ops;
 mod past;
-mod permuted;
 mod positions;
 mod reduce;
 mod regs;

@@ -12,13 +12,13 @@ use super::emit::{VirtualRegs, WideEmitter, WideVal};
 use super::encode::{Alu, Constant, Memory, RAX, RDI, RSP, Rm};
 use super::memory::{StripSums, Tail};
 use super::ops;
-use super::permuted::PermutedRows;
 use super::positions::{PaddedRow, Positions, short_position};
 use super::regs::Registers;
 use super::strided::min_turned;
 use crate::ir::{Affine, Binary, Compare, Inst, Kernel, Param, Store, ValueId, operation};
 use crate::schedule::{
-    FormPointer, Interleaved, LoopForm, LoopStep, NEAR, Nest, Traversal, interleaved_loads, interleaved_stores,
+    FormPointer, Interleaved, LoopForm, LoopStep, NEAR, Nest, PermutedRows, Traversal, interleaved_loads,
+    interleaved_stores,
 };
 
 /// Registers for pointers and counters.
@@ -100,7 +100,7 @@ impl<'a> WideLoops<'a> {
         let interleaved = interleaved_stores(kernel, form.axis, if e.level.has_masks() { 2 } else { least });
         (!scatters_most(nest, form.axis, &interleaved)).then_some(())?;
         let turned = interleaved_loads(kernel, form.axis, least);
-        let permuted = form.axis.and_then(|axis| PermutedRows::of(kernel, axis, e.level));
+        let permuted = form.axis.and_then(|axis| PermutedRows::of(kernel, axis, e.level.lanes()));
         let mut loops = WideLoops {
             e,
             nest,

@@ -7,8 +7,8 @@ use super::branch::R15;
 use super::code::{ElementAddress, LaneCount, MoveWidth, Virtual};
 use super::encode::{Alu, Condition, Constant, Len, Memory, RAX, RDI, RSP, Rm};
 use super::ops;
-use super::permuted::{PermutedRows, PermutedVector};
 use super::regs::Registers;
+use crate::schedule::{PermutedRows, PermutedVector};
 
 /// Bytes of the elements that are picked.
 const WORD: usize = 4;

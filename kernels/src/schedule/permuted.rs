@@ -6,30 +6,29 @@
 
 use retape_runtime::Scalar;
 
-use super::WideIsa;
+use super::interleaved::{Interleaved, MOST_WAYS, interleaved_stores};
 use crate::ir::{Inst, Kernel, operation};
-use crate::schedule::{Interleaved, MOST_WAYS, interleaved_stores};
 
 /// The stores of a kernel, of which each has a loaded element or a constant.
 #[derive(Clone, Debug)]
-pub(super) struct PermutedRows {
+pub(crate) struct PermutedRows {
     /// The store of a row's first element.
-    pub(super) store: usize,
+    pub(crate) store: usize,
     /// The load of the least element that a row reads.
-    pub(super) load: usize,
+    pub(crate) load: usize,
     /// The loads that nothing but these stores needs.
-    pub(super) only_here: Vec<usize>,
+    pub(crate) only_here: Vec<usize>,
     /// The least number of rows that are whole vectors.
-    pub(super) least: usize,
+    pub(crate) least: usize,
     /// Elements from what a row reads to what the next one reads.
-    pub(super) stride: usize,
+    pub(crate) stride: usize,
     /// The elements of a row.
-    pub(super) row: Vec<RowElement>,
+    pub(crate) row: Vec<RowElement>,
 }
 
 /// An element of a row.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum RowElement {
+pub(crate) enum RowElement {
     /// An element at this distance behind the least one that is read.
     Behind(usize),
     Constant(u32),
@@ -37,18 +36,18 @@ pub(super) enum RowElement {
 
 /// A vector of results.
 #[derive(Debug)]
-pub(super) struct PermutedVector {
+pub(crate) struct PermutedVector {
     /// The first of them.
-    pub(super) at: usize,
+    pub(crate) at: usize,
     /// The first elements of the vectors that are read.
-    pub(super) begins: [usize; 2],
+    pub(crate) begins: [usize; 2],
     /// Of each lane, its place in these, or its value.
-    pub(super) lanes: Vec<Result<usize, u32>>,
+    pub(crate) lanes: Vec<Result<usize, u32>>,
 }
 
 impl PermutedRows {
-    /// The stores along the vector axis, if all of them together write rows so.
-    pub(super) fn of(kernel: &Kernel, axis: usize, level: WideIsa) -> Option<PermutedRows> {
+    /// The stores along the vector axis, if all of them together write rows so with vectors of as many words.
+    pub(crate) fn of(kernel: &Kernel, axis: usize, lanes: usize) -> Option<PermutedRows> {
         let interleaved = interleaved_stores(kernel, Some(axis), 2);
         let &Interleaved { first, ways, .. } = interleaved.first()?.as_ref()?;
         // Nothing else is written between the elements that are read.
@@ -71,7 +70,6 @@ impl PermutedRows {
                 Inst::Load(..) | Inst::Index(_) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!() => return None,
             };
         }
-        let lanes = level.lanes();
         let only_here = loads_without_operations(kernel);
         let mut rows = PermutedRows { store: first, load, only_here, least: lanes, stride, row };
         rows.least = (1..=lanes).rev().take_while(|&n_rows| rows.vectors(n_rows, lanes).is_some()).last()?;
@@ -79,7 +77,7 @@ impl PermutedRows {
     }
 
     /// The vectors of some rows, if each is of two vectors of what these rows read. The last one ends with the last row, and may begin in the one before.
-    pub(super) fn vectors(&self, n_rows: usize, lanes: usize) -> Option<Vec<PermutedVector>> {
+    pub(crate) fn vectors(&self, n_rows: usize, lanes: usize) -> Option<Vec<PermutedVector>> {
         let ways = self.row.len();
         let place = |element: usize| match self.row[element % ways] {
             RowElement::Behind(place) => Ok(element / ways * self.stride + place),
