@@ -72,7 +72,7 @@ fn with_short_row_written_out(kernel: &Kernel) -> Option<Kernel> {
     let pays = written_rows_pay(kernel, last) && accesses(kernel).any(is_of_rows);
     let is_short = kernel.axes[last].extent <= MOST_WAYS;
     (is_plain && (pays || is_short && is_copy(kernel))).then_some(())?;
-    // What is only moved is worth it as permutations of vectors, of which rows that are one axis need none.
+    // Elements that only move are worth it as permutations of vectors, of which rows that are one axis need none.
     let is_permuted = |written: &Kernel| permuted_rows(written).is_some();
     let is_one_axis = || accesses(kernel).all(|(_, at)| is_in_turn(kernel, last - 1, at));
     written_row(kernel, last).filter(|written| pays || is_permuted(written) && !is_one_axis())
