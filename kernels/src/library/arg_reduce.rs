@@ -452,6 +452,10 @@ mod tests {
             (3, 40, 700),
             (1, 70, 2100),
             (1, 100, 20),
+            // Small blocks, whose last columns begin among those before.
+            (9, 100, 20),
+            (5, 60, 40),
+            (300, 3, 5),
             (7, 9, 31),
             (1, 20_000, 40),
         ] {

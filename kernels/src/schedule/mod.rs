@@ -35,7 +35,7 @@ use crate::simplify::{simplify, simplify_coordinates};
 pub(crate) use canonical::canonical;
 pub(crate) use form::{FormLoop, FormPointer, LoopForm, ReducedValue};
 pub(crate) use interleaved::{Interleaved, interleaved_loads, interleaved_stores};
-pub(crate) use permuted::{PermutedRows, PermutedVector};
+pub(crate) use permuted::{PermutedRows, PermutedVector, RowElement};
 #[cfg(test)]
 pub(crate) use pieces::cut_kernel;
 pub(crate) use pieces::pieces;
@@ -346,6 +346,22 @@ mod tests {
             let nests = schedule(&prepared(&kernel)).nests;
             assert!(matches!(nests[0].traversal, Traversal::Columns { .. }), "{n}: {:?}", nests[0].traversal);
         }
+    }
+
+    /// Rows of three words, each row four times, and each image row four times: the axis whose points follow each other in
+    /// memory has the vectors, and not one of repetitions.
+    #[test]
+    fn axes_of_short_rows_are_innermost() {
+        let text = "kernel (p0: f32[4704], p1: f32[75264] out) {
+            axes a0 = 56, a1 = 4, a2 = 28, a3 = 4, a4 = 3
+            %0 = load p0[a0 * 84 + a2 * 3 + a4]
+            store p1[a0 * 1344 + a1 * 336 + a2 * 12 + a3 * 3 + a4], %0
+        }";
+        let kernel: Kernel = text.parse().unwrap();
+        let [piece] = &pieces(&kernel)[..] else { panic!("one piece") };
+        let nests = schedule(&prepared(piece)).nests;
+        let last = nests[0].kernel.axes.last().unwrap();
+        assert_eq!((nests[0].kernel.stores.len(), last.extent), (12, 28), "{}", nests[0].kernel);
     }
 
     #[test]

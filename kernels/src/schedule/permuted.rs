@@ -26,12 +26,23 @@ pub(crate) struct PermutedRows {
     pub(crate) row: Vec<RowElement>,
 }
 
-/// An element of a row.
-#[derive(Clone, Copy, Debug)]
+/// An element of a row, or a lane of a vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowElement {
-    /// An element at this distance behind the least one that is read.
-    Behind(usize),
+    /// An element that is read: its distance from the least one that a row reads, or its place in the vectors that are read.
+    Read(usize),
+    /// The bits of a constant.
     Constant(u32),
+}
+
+impl RowElement {
+    /// The place of an element that is read.
+    pub(crate) fn place(self) -> Option<usize> {
+        match self {
+            RowElement::Read(place) => Some(place),
+            RowElement::Constant(_) => None,
+        }
+    }
 }
 
 /// A vector of results.
@@ -39,10 +50,10 @@ pub(crate) enum RowElement {
 pub(crate) struct PermutedVector {
     /// The first of them.
     pub(crate) at: usize,
-    /// The first elements of the vectors that are read.
+    /// The first elements of the two vectors that are read.
     pub(crate) begins: [usize; 2],
-    /// Of each lane, its place in these, or its value.
-    pub(crate) lanes: Vec<Result<usize, u32>>,
+    /// The lanes, of which places count through both vectors.
+    pub(crate) lanes: Vec<RowElement>,
 }
 
 impl PermutedRows {
@@ -64,7 +75,7 @@ impl PermutedRows {
         for (id, set) in values.zip(&interleaved) {
             row[set.as_ref()?.way] = match &kernel.insts[id] {
                 Inst::Load(of, at) if (*of, &at.strides) == (param, &base.strides) => {
-                    RowElement::Behind(usize::try_from(at.offset.checked_sub(base.offset)?).ok()?)
+                    RowElement::Read(usize::try_from(at.offset.checked_sub(base.offset)?).ok()?)
                 }
                 Inst::Const(Scalar { bits, .. }) => RowElement::Constant(*bits as u32),
                 Inst::Load(..) | Inst::Index(_) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!() => return None,
@@ -76,29 +87,30 @@ impl PermutedRows {
         Some(rows)
     }
 
-    /// The vectors of some rows, if each is of two vectors of what these rows read. The last one ends with the last row, and may begin in the one before.
+    /// The vectors of some rows, if each is of two vectors of what these rows read. The last one ends with the last row, and may
+    /// begin in the one before.
     pub(crate) fn vectors(&self, n_rows: usize, lanes: usize) -> Option<Vec<PermutedVector>> {
         let ways = self.row.len();
-        let place = |element: usize| match self.row[element % ways] {
-            RowElement::Behind(place) => Ok(element / ways * self.stride + place),
-            RowElement::Constant(bits) => Err(bits),
+        let element = |at: usize| match self.row[at % ways] {
+            RowElement::Read(place) => RowElement::Read(at / ways * self.stride + place),
+            constant @ RowElement::Constant(_) => constant,
         };
         let end = n_rows * ways;
-        let last = (0..end).filter_map(|element| place(element).ok()).max()?;
+        let n_read = (0..end).filter_map(|at| element(at).place()).max()? + 1;
+        // A vector ends with the last element that is read, if not before.
+        let last = n_read.checked_sub(lanes)?;
         let vector = |at: usize| {
             let at = at.min(end.checked_sub(lanes)?);
-            let places: Vec<_> = (at..at + lanes).map(place).collect();
-            let read = || places.iter().filter_map(|place| place.ok());
-            // A vector ends with the last element that is read, if not before.
-            let begin = read().min().unwrap_or(0).min((last + 1).checked_sub(lanes)?);
-            let begins = [begin, (begin + lanes).min(last + 1 - lanes)];
-            let in_two = |place: usize| match place.checked_sub(begin)? {
+            let elements = (at..at + lanes).map(element);
+            let begin = elements.clone().filter_map(RowElement::place).min().unwrap_or(0).min(last);
+            let begins = [begin, (begin + lanes).min(last)];
+            let in_two = |place: usize| match place - begin {
                 near if near < lanes => Some(near),
                 _ => place.checked_sub(begins[1]).filter(|far| *far < lanes).map(|far| lanes + far),
             };
-            let lanes = places.into_iter().map(|place| match place {
-                Ok(place) => in_two(place).map(Ok),
-                Err(bits) => Some(Err(bits)),
+            let lanes = elements.map(|element| match element {
+                RowElement::Read(place) => in_two(place).map(RowElement::Read),
+                constant @ RowElement::Constant(_) => Some(constant),
             });
             Some(PermutedVector { at, begins, lanes: lanes.collect::<Option<_>>()? })
         };

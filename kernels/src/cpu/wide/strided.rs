@@ -8,7 +8,7 @@ use super::code::{ElementAddress, LaneCount, MoveWidth, Virtual};
 use super::encode::{Alu, Condition, Constant, Len, Memory, RAX, RDI, RSP, Rm};
 use super::ops;
 use super::regs::Registers;
-use crate::schedule::{PermutedRows, PermutedVector};
+use crate::schedule::{PermutedRows, PermutedVector, RowElement};
 
 /// Bytes of the elements that are picked.
 const WORD: usize = 4;
@@ -151,14 +151,12 @@ impl Registers {
             |begin: usize| Rm::Memory(Memory { displacement: from.displacement + (begin * WORD) as i32, ..from });
         for PermutedVector { at, begins, lanes } in rows.vectors(n_rows, lanes).into_iter().flatten() {
             self.permute([made, part], begins.map(read), &lanes);
-            let words = |of: fn(&Result<usize, u32>) -> u32| -> Vec<u8> {
-                lanes.iter().flat_map(|lane| of(lane).to_le_bytes()).collect()
-            };
-            let constants = words(|lane| lane.err().unwrap_or(0));
-            if lanes.iter().any(Result::is_err) {
-                let kept = words(|lane| if lane.is_ok() { u32::MAX } else { 0 });
-                let kept = Rm::Pool(self.pooled(Constant::Lanes(kept)), false);
-                self.write(ops::and(false), len, made, made, kept, None);
+            let words = |of: fn(&RowElement) -> u32| lanes.iter().flat_map(|lane| of(lane).to_le_bytes()).collect();
+            let constants: Vec<u8> = words(|lane| if let RowElement::Constant(bits) = lane { *bits } else { 0 });
+            if lanes.iter().any(|lane| lane.place().is_none()) {
+                let read = words(|lane| if lane.place().is_some() { u32::MAX } else { 0 });
+                let read = Rm::Pool(self.pooled(Constant::Lanes(read)), false);
+                self.write(ops::and(false), len, made, made, read, None);
             }
             if constants.iter().any(|byte| *byte != 0) {
                 let constants = Rm::Pool(self.pooled(Constant::Lanes(constants)), false);
@@ -170,9 +168,9 @@ impl Registers {
     }
 
     /// The lanes of a vector from two vectors in memory, or from the first one alone.
-    fn permute(&mut self, [made, part]: [u8; 2], [near, far]: [Rm; 2], lanes: &[Result<usize, u32>]) {
+    fn permute(&mut self, [made, part]: [u8; 2], [near, far]: [Rm; 2], lanes: &[RowElement]) {
         let (len, n) = (self.full(), lanes.len());
-        let places = || lanes.iter().map(|lane| lane.unwrap_or_default());
+        let places = || lanes.iter().map(|lane| lane.place().unwrap_or(0));
         if places().eq(0..n) {
             return self.write(ops::MOVE, len, made, 0, near, None);
         }

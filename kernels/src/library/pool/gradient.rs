@@ -179,6 +179,23 @@ impl Gradient<'_> {
         }
     }
 
+    /// Calls `body` with windows of a row that move on together, and with the columns of the image in the first of them, if there
+    /// are any.
+    #[inline(always)]
+    fn each_window(&self, mut body: impl FnMut(&Range<usize>, &Range<usize>)) {
+        each_run(
+            &self.windows,
+            self.pool.windows()[1],
+            |window| self.pool.covered(1, window),
+            #[inline(always)]
+            |windows, columns| {
+                if !columns.is_empty() {
+                    body(windows, columns);
+                }
+            },
+        );
+    }
+
     /// Finds the place of each maximum in a row of windows, for the channels of a tile. Places lie as windows do.
     #[inline(always)]
     fn find_places<T: Number>(&self, x: &[T], row: usize, tile: &TileView<'_, T>, places: &mut [u32]) {
@@ -190,16 +207,9 @@ impl Gradient<'_> {
         }
         let first = (rows.start + self.pool.padding[0][0] - row * self.pool.stride[0]) * self.pool.window[1];
         let line = (tile.outer * height + rows.start) * width;
-        let covered = |window: usize| self.pool.covered(1, window);
-        each_run(
-            &self.windows,
-            self.pool.windows()[1],
-            covered,
+        self.each_window(
             #[inline(always)]
             |windows, columns| {
-                if columns.is_empty() {
-                    return;
-                }
                 let len = (windows.len() - 1) * channels + some.len();
                 by_full_lanes(
                     len,
@@ -264,16 +274,9 @@ impl Gradient<'_> {
     fn spread<T: Number>(&self, line: usize, place: usize, sent: &impl Sent<T>, tile: &mut TileView<'_, T>) {
         let &Pool2d { width, channels, .. } = self.pool;
         let (first, some) = (tile.columns.start, tile.columns.len());
-        let covered = |window: usize| self.pool.covered(1, window);
-        each_run(
-            &self.windows,
-            self.pool.windows()[1],
-            covered,
+        self.each_window(
             #[inline(always)]
             |windows, columns| {
-                if columns.is_empty() {
-                    return;
-                }
                 by_full_lanes(
                     some,
                     &mut SpreadSent {
